@@ -1,0 +1,32 @@
+"""
+Settings: what semel.toml and SEMEL_* say, read once at start and refused whole when wrong.
+
+`load` reads them; every refusal is a BadConfig that names the setting and what it may be.
+Nothing here opens a connection, and no secret is ever written down or shown.
+"""
+
+from semel.config.reading import load
+from semel.config.secret import Secret
+from semel.config.settings import (
+    Channel,
+    Retention,
+    RunOn,
+    Server,
+    Settings,
+    Source,
+    Unit,
+    WorkerSettings,
+)
+
+__all__ = [
+    "Channel",
+    "Retention",
+    "RunOn",
+    "Secret",
+    "Server",
+    "Settings",
+    "Source",
+    "Unit",
+    "WorkerSettings",
+    "load",
+]

@@ -1,0 +1,162 @@
+"""
+Reading settings: the environment wins over the file, the file over the defaults.
+
+The whole is refused when one setting is: an unknown key or variable, a missing unit, an
+impossible value. What is not told is not guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from semel.config.secret import Secret, dereference
+from semel.config.settings import Retention, Server, Settings, Source, WorkerSettings
+from semel.config.values import known, read, table
+from semel.errors import BadConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+T = TypeVar("T", WorkerSettings, Server, Retention)
+
+#: Settings outside any section, with their types.
+_TOP = {"dsn": "str", "home": "str", "project": "str", "pooler": "bool"}
+_SECTIONS: dict[str, type[WorkerSettings | Server | Retention]] = {
+    "worker": WorkerSettings,
+    "server": Server,
+    "retention": Retention,
+}
+#: Variables that are no setting of the file: they choose it, or belong to tests and tools.
+_EXTRAS = frozenset(
+    f"SEMEL_{name}"
+    for name in ("CONFIG", "PG_BIN", "PG_USER", "PORT", "STOP_AT", "TEST_HOME", "TESTING")
+)
+
+
+def load(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Settings:
+    """
+    The settings of this process.
+
+    Args:
+        environ: SEMEL_CONFIG names the file; SEMEL_<KEY> and SEMEL_<SECTION>_<KEY> set one
+            value each. An empty variable counts as unset.
+        cwd: Where semel.toml is looked for and relative paths begin.
+
+    Raises:
+        BadConfig: naming the setting and the mend.
+    """
+    base = cwd or Path.cwd()
+    env = {
+        name: value for name, value in environ.items() if name.startswith("SEMEL_") and value
+    }
+    if "SEMEL_PORT" in env and "SEMEL_SERVER_PORT" in env:
+        raise BadConfig("SEMEL_PORT and SEMEL_SERVER_PORT are the same setting: unset one")
+    told = _file(base, env.get("SEMEL_CONFIG"))
+    known("semel.toml", told, (*_TOP, "sources", *_SECTIONS))
+    top = _values("", _TOP, {key: told[key] for key in _TOP if key in told}, env)
+    sources = _sources(told, environ)
+    references = [secret.reference for source in sources for secret in source.secrets]
+    dsn = top.get("dsn")
+    if dsn is not None and dsn.startswith(("env:", "file:")):
+        references.append(dsn)
+        try:
+            top["dsn"] = dereference(dsn, environ)
+        except BadConfig as bad:
+            raise BadConfig(f"dsn: {bad}") from None
+    _variables(env, {reference.removeprefix("env:") for reference in references})
+    return Settings(
+        **{**top, "home": base / top.get("home", ".semel")},
+        testing=read("SEMEL_TESTING", "bool", env.get("SEMEL_TESTING", "0")),
+        sources={(source.project, source.name): source for source in sources},
+        worker=_section(WorkerSettings, "worker", told, env),
+        server=_section(Server, "server", told, env),
+        retention=_section(Retention, "retention", told, env),
+    )
+
+
+def _file(base: Path, named: str | None) -> dict[str, Any]:
+    path = base / (named or "semel.toml")
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if named is None:
+            return {}
+        raise BadConfig(f"SEMEL_CONFIG names {path}, which is not there") from None
+    except (OSError, UnicodeDecodeError) as bad:
+        raise BadConfig(f"{path} cannot be read: {bad}") from None
+    except tomllib.TOMLDecodeError as bad:
+        raise BadConfig(f"{path} is not TOML: {bad}") from None
+
+
+def _section(kind: type[T], section: str, told: Mapping[str, Any], env: Mapping[str, str]) -> T:
+    return kind(
+        **_values(section, _types(kind), table(f"[{section}]", told.get(section, {})), env)
+    )
+
+
+def _values(
+    section: str, types: Mapping[str, str], told: Mapping[str, Any], env: Mapping[str, str]
+) -> dict[str, Any]:
+    where = f"[{section}]" if section else "semel.toml"
+    known(where, told, types)
+    values = {key: read(f"{where} {key}", types[key], value) for key, value in told.items()}
+    for key, wanted in types.items():
+        for name in _names(section, key):
+            if name in env:
+                values[key] = read(name, wanted, env[name])
+    return values
+
+
+def _sources(told: Mapping[str, Any], environ: Mapping[str, str]) -> list[Source]:
+    types = {key: kind for key, kind in _types(Source).items() if key != "name"}
+    found = []
+    for name, settings in table("[sources]", told.get("sources", {})).items():
+        at = f"[sources.{name}]"
+        values = dict(table(at, settings))
+        known(at, values, types)
+        for key in ("channel", "agent"):
+            if key not in values:
+                raise BadConfig(f"{at} has no {key}: add {key} = ...")
+        secrets = _secrets(at, values.pop("secrets", []), environ)
+        read_values = {
+            key: read(f"{at} {key}", types[key], value) for key, value in values.items()
+        }
+        found.append(Source(name=name, secrets=secrets, **read_values))
+    return found
+
+
+def _secrets(at: str, told: Any, environ: Mapping[str, str]) -> tuple[Secret, ...]:
+    if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
+        raise BadConfig(f'{at} secrets: write a list of references, as in ["env:NAME"]')
+    try:
+        return tuple(Secret(reference=each, environ=environ) for each in told)
+    except BadConfig as bad:
+        raise BadConfig(f"{at} secrets: {bad}") from None
+
+
+def _variables(env: Iterable[str], referred: set[str]) -> None:
+    """Refuse a SEMEL_* variable that means nothing, unless a setting refers to it."""
+    names = set(_EXTRAS)
+    for section, keys in {
+        "": _TOP,
+        **{name: _types(kind) for name, kind in _SECTIONS.items()},
+    }.items():
+        names.update(name for key in keys for name in _names(section, key))
+    known("the environment", (name for name in env if name not in referred), names)
+
+
+def _names(section: str, key: str) -> tuple[str, ...]:
+    name = f"SEMEL_{section}_{key}" if section else f"SEMEL_{key}"
+    return (
+        ("SEMEL_PORT", name.upper())
+        if (section, key) == ("server", "port")
+        else (name.upper(),)
+    )
+
+
+def _types(kind: type[WorkerSettings | Server | Retention | Source]) -> dict[str, str]:
+    return {each.name: str(each.type) for each in fields(kind)}

@@ -1,0 +1,70 @@
+"""
+Secrets by reference: a setting names where one is, never what it is.
+
+A secret is read once, when the settings are; a rotation lists two and restarts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import InitVar, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semel.errors import BadConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """
+    Where a secret is. repr and str never show it.
+
+    Raises:
+        BadConfig: the reference is a literal, or what it names is not there or empty.
+    """
+
+    reference: str  # "env:NAME" or "file:/path"
+    environ: InitVar[Mapping[str, str] | None] = None  # the process's own if None
+    _value: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self, environ: Mapping[str, str] | None) -> None:
+        if not self.reference.startswith(("env:", "file:")):
+            raise BadConfig('a secret is written out: write "env:NAME" or "file:/path" instead')
+        value = dereference(self.reference, os.environ if environ is None else environ)
+        object.__setattr__(self, "_value", value)
+
+    def reveal(self) -> str:
+        """The secret itself; never empty."""
+        return self._value
+
+
+def dereference(reference: str, environ: Mapping[str, str]) -> str:
+    """
+    What `env:NAME` or `file:/path` stands for; a file's last line ending is no part of it.
+
+    Raises:
+        BadConfig: it is not there, or empty.
+    """
+    kind, _, where = reference.partition(":")
+    if kind == "env":
+        value = environ.get(where, "")
+        absent = f"set the variable {where}"
+    else:
+        try:
+            value = Path(where).read_text().rstrip("\r\n")
+        except (OSError, ValueError) as bad:
+            raise BadConfig(f"{reference} cannot be read: {type(bad).__name__}") from None
+        absent = f"write it into {where}"
+    if not value:
+        raise BadConfig(f"{reference} is empty or not there: {absent}")
+    return value
+
+
+def without_password(dsn: str) -> str:
+    """*dsn*, a URL or a conninfo string, with every password in it replaced by ***."""
+    dsn = re.sub(r"(://[^/@:]*:)[^@/]*(?=@)", r"\1***", dsn)
+    return re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", dsn)

@@ -1,0 +1,197 @@
+"""
+Settings as values: each says its unit, its limits, and refuses what is impossible.
+
+They are frozen, and checked whether they were read from a file or made by a test.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from semel.config.secret import without_password
+from semel.config.values import matches, plain, shown, within
+from semel.errors import BadConfig
+
+if TYPE_CHECKING:
+    from semel.config.secret import Secret
+
+Channel = Literal["alertmanager", "telegram", "api"]
+RunOn = Literal["firing", "firing+resolved"]
+Unit = Literal["notification", "alert"]
+
+PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+MIB = 1024 * 1024
+#: Stands for "follows another setting" until __post_init__ has worked it out.
+FOLLOWS = cast("timedelta", None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One configured bot, hook or client of a channel."""
+
+    name: str
+    channel: Channel
+    agent: str  # whose runs its events start
+    project: str = "default"
+    secrets: tuple[
+        Secret, ...
+    ] = ()  # any of them; two while one is rotated; none: loopback only
+    priority: int = 5  # 0 (last) to 9 (first)
+    resolved_grace: timedelta = timedelta(seconds=120)  # alertmanager: the fold's grace
+    run_on: RunOn = "firing"  # alertmanager
+    unit: Unit = "notification"  # alertmanager: one event each, or one for each changed alert
+    require_key: bool = False  # api: refuse a request without an Idempotency-Key
+
+    def __post_init__(self) -> None:
+        at = f"[sources.{self.name}]"
+        matches(at, "name", self.name, SOURCE, "1 to 64 of A-Z, a-z, 0-9, _, . and -")
+        matches(at, "project", self.project, PROJECT, "1 to 64 of a-z, 0-9, _ and -")
+        matches(at, "agent", self.agent, AGENT, "1 to 128 of A-Z, a-z, 0-9, _, . and -")
+        within(f"{at} priority", self.priority, 0, 9)
+        within(f"{at} resolved_grace", self.resolved_grace, timedelta(0), timedelta(days=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How a worker holds its runs. heartbeat, dead_after, pause follow the lease if unset."""
+
+    slots: int = 32  # runs at a time, 1 to 10000
+    lease: timedelta = timedelta(minutes=5)  # the limit of trust, 1 s to 1 h
+    heartbeat: timedelta = FOLLOWS  # min(10 s, lease/6)
+    dead_after: timedelta = FOLLOWS  # 3 heartbeats: a silent worker loses its runs
+    pause: timedelta = FOLLOWS  # 2 heartbeats: a worker that cannot beat stops starting work
+    poll: timedelta = timedelta(seconds=0.5)  # longest look away from the queue, 0.05 s to 60 s
+    drain: timedelta = timedelta(seconds=2)  # how long a stop waits for handlers
+
+    def __post_init__(self) -> None:
+        within("[worker] slots", self.slots, 1, 10_000)
+        within("[worker] lease", self.lease, timedelta(seconds=1), timedelta(hours=1))
+        within("[worker] poll", self.poll, timedelta(seconds=0.05), timedelta(seconds=60))
+        within("[worker] drain", self.drain, timedelta(0), timedelta(hours=1))
+        beat = self.heartbeat or min(timedelta(seconds=10), self.lease / 6)
+        object.__setattr__(self, "heartbeat", beat)
+        object.__setattr__(self, "dead_after", self.dead_after or beat * 3)
+        object.__setattr__(self, "pause", self.pause or beat * 2)
+        if not beat * 3 <= self.dead_after <= self.lease:
+            raise BadConfig(
+                f"[worker] heartbeat {shown(beat)}, dead_after {shown(self.dead_after)},"
+                f" lease {shown(self.lease)}: dead_after must be at least 3 heartbeats and at"
+                " most the lease; leave heartbeat and dead_after out and they follow the lease"
+            )
+        if self.pause >= self.dead_after:
+            raise BadConfig(
+                f"[worker] pause {shown(self.pause)} must be shorter than dead_after"
+                f" {shown(self.dead_after)}: a worker must stop before its runs are taken"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where the ingress listens, and its limits."""
+
+    host: str = "127.0.0.1"
+    port: int = 8750  # 0: any free one
+    body_bytes_max: int = MIB
+    header_bytes_max: int = 32 * 1024  # all header lines of a request together
+    pool: int = 10  # connections to the database
+
+    def __post_init__(self) -> None:
+        within("[server] port", self.port, 0, 65_535)
+        within("[server] body_bytes_max", self.body_bytes_max, 1024, 64 * MIB)
+        within("[server] header_bytes_max", self.header_bytes_max, 1024, MIB)
+        within("[server] pool", self.pool, 1, 1000)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long things are kept."""
+
+    dedupe: timedelta = timedelta(days=7)  # an id, from its last sighting
+    deliveries: timedelta = timedelta(days=7)
+    runs: timedelta = timedelta(days=30)  # never before the run's dedupe row
+    results: timedelta = timedelta(days=30)  # ledger: then a tombstone
+    operations: timedelta | None = None  # ledger identity; None: never deleted
+    journal: timedelta = timedelta(days=7)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            kept = getattr(self, each.name)
+            if kept is not None:
+                within(
+                    f"[retention] {each.name}",
+                    kept,
+                    timedelta(minutes=1),
+                    timedelta(days=36_500),
+                )
+        if self.operations is not None and self.operations < timedelta(hours=24):
+            raise BadConfig(
+                f"[retention] operations {shown(self.operations)}: at least 24h, since deleting"
+                ' an operation permits a second execution; "never" keeps them'
+            )
+        if self.runs < self.dedupe:
+            raise BadConfig(
+                f"[retention] runs {shown(self.runs)} is shorter than dedupe"
+                f" {shown(self.dedupe)}: a duplicate must still find its run"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything a process of ours is told from outside."""
+
+    dsn: str | None = field(default=None, repr=False)  # None: the embedded server in home
+    home: Path = Path(".semel")
+    project: str = "default"  # of schedules and of the command line
+    pooler: bool = False  # behind a transaction pooler: no prepared statements
+    testing: bool = False  # test headers and stop points are honoured
+    sources: dict[tuple[str, str], Source] = field(default_factory=dict)  # by (project, name)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    server: Server = field(default_factory=Server)
+    retention: Retention = field(default_factory=Retention)
+
+    def __post_init__(self) -> None:
+        matches("semel.toml", "project", self.project, PROJECT, "1 to 64 of a-z, 0-9, _ and -")
+        if self.server.is_loopback:
+            return
+        if self.testing:
+            raise BadConfig(
+                f"SEMEL_TESTING with [server] host {self.server.host!r}: whoever reaches it"
+                " could move the clock; unset it, or listen on 127.0.0.1"
+            )
+        for source in self.sources.values():
+            if not source.secrets:
+                raise BadConfig(
+                    f"[sources.{source.name}] has no secrets while [server] host is"
+                    f" {self.server.host!r}: anyone could post to it; add"
+                    ' secrets = ["env:NAME"], or listen on 127.0.0.1'
+                )
+
+    def shown(self) -> dict[str, Any]:
+        """The settings in force as JSON, for `semel config`: no secret, no password."""
+        return {
+            "dsn": self.dsn and without_password(self.dsn),
+            "home": str(self.home),
+            "project": self.project,
+            "pooler": self.pooler,
+            "testing": self.testing,
+            "sources": {source.name: plain(source) for source in self.sources.values()},
+            "worker": plain(self.worker),
+            "server": plain(self.server),
+            "retention": plain(self.retention),
+        }

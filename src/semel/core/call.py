@@ -1,0 +1,31 @@
+"""
+A call is a value: a statement, its arguments, and how its rows become an answer.
+
+Core modules build calls and do no I/O; `semel.db.execute` runs the same call on whatever
+connection the caller has. The statement is a literal, so no input ever becomes SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import LiteralString
+
+T = TypeVar("T")
+Row = "tuple[Any, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One round trip. `%s` stands for each argument, in order."""
+
+    sql: LiteralString
+    args: tuple[Any, ...]
+    read: Callable[[Sequence[Any]], T]
+
+
+def nothing(_rows: Sequence[Any]) -> None:
+    """For calls whose answer is that they returned."""

@@ -1,0 +1,154 @@
+"""
+Inbox: offer events, and learn which are new.
+
+One function here per function in sql/functions/inbox.sql and alerts.sql: same name, same
+arguments. The SQL decides; this module gives the answer a type. Nothing here opens a
+connection or reads a clock.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from semel.core.call import Call, nothing
+from semel.core.text import dump
+from semel.model import Accepted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from semel.model import Alert, Json, Offer
+
+#: How long an id is remembered after its last sighting.
+MEMORY = timedelta(days=7)
+#: How long after a resolution the same firing is taken for a late copy of it.
+GRACE = timedelta(seconds=120)
+
+
+def event_accept(
+    project: str,
+    offers: Sequence[Offer],
+    *,
+    memory: timedelta = MEMORY,
+    now: datetime | None = None,
+) -> Call[list[Accepted]]:
+    """
+    Accept events of one project in one transaction: delivery, dedupe row, run.
+
+    Args:
+        offers: At most 256; answered in their order.
+        memory: Counted from the last sighting of an id.
+        now: For sightings; the database's clock if None. A run's times are always real.
+
+    Source: sql/functions/inbox.sql, event_accept.
+    """
+    bodies = list(dict.fromkeys(offer.body for offer in offers))
+    index = {body: n for n, body in enumerate(bodies)}
+    events = [
+        {
+            "source": offer.source,
+            "channel": offer.channel,
+            "id": offer.id,
+            "agent": offer.agent,
+            "input": offer.input,
+            "priority": offer.priority,
+            "compare": offer.compare,
+            "body": index[offer.body],
+            "headers": offer.headers,
+            "verdict": offer.verdict,
+            "reason": offer.reason,
+        }
+        for offer in offers
+    ]
+    return Call(
+        "select verdict, event_id, run_id, reason from semel.event_accept(%s, %s, %s::bytea[], %s, %s)",
+        (project, dump(events), bodies, memory, now),
+        _accepted,
+    )
+
+
+def alert_accept(
+    project: str,
+    source: str,
+    agent: str,
+    envelope: Mapping[str, Json],
+    alerts: Sequence[Alert],
+    *,
+    body: bytes,
+    headers: Mapping[str, str],
+    grace: timedelta = GRACE,
+    run_on: str = "firing",
+    unit: str = "notification",
+    priority: int = 5,
+    now: datetime | None = None,
+) -> Call[list[Accepted]]:
+    """
+    Fold an Alertmanager notification into what is known of its alerts; only changes are new.
+
+    Args:
+        envelope: The notification without its alerts; the run's input is this with `alerts`
+            narrowed to those that changed.
+        run_on: `firing`, or `firing+resolved` where a resolution is work of its own.
+        unit: `notification` for one event, `alert` for one per changed alert.
+        now: For the grace and for sightings; the database's clock if None.
+
+    Source: sql/functions/alerts.sql, alert_accept.
+    """
+    folded = [
+        {
+            "fingerprint": alert.fingerprint,
+            "status": alert.status,
+            "starts_ns": alert.starts_ns,
+            "ends_ns": alert.ends_ns,
+            "alert": alert.alert,
+        }
+        for alert in alerts
+    ]
+    return Call(
+        "select verdict, event_id, run_id, reason"
+        " from semel.alert_accept(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            project,
+            source,
+            agent,
+            dump(dict(envelope)),
+            dump(folded),
+            body,
+            dump(dict(headers)),
+            grace,
+            run_on,
+            unit,
+            priority,
+            now,
+        ),
+        _accepted,
+    )
+
+
+def source_register(
+    project: str, sources: Sequence[tuple[str, str, str | None]]
+) -> Call[None]:
+    """
+    Announce sources, as (name, channel type, agent), for the view `sources`.
+
+    Source: sql/functions/inbox.sql, source_register.
+    """
+    return Call(
+        "select semel.source_register(%s, %s::text[], %s::text[], %s::text[])",
+        (
+            project,
+            [name for name, _, _ in sources],
+            [channel for _, channel, _ in sources],
+            [agent for _, _, agent in sources],
+        ),
+        nothing,
+    )
+
+
+def _accepted(rows: Sequence[Any]) -> list[Accepted]:
+    return [
+        Accepted(verdict=verdict, event_id=event_id, run_id=run_id, reason=reason)
+        for verdict, event_id, run_id, reason in rows
+    ]

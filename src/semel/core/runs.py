@@ -1,0 +1,362 @@
+"""
+Runs: start one, lease it, end it.
+
+One function here per function in sql/functions/runs.sql, workers.sql and recovery.sql: same
+name, same arguments. The SQL decides who won; this module gives the answer a type. Nothing
+here opens a connection or reads a clock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from semel.core.call import Call, nothing
+from semel.core.inbox import MEMORY
+from semel.core.text import dump
+from semel.errors import BadKey, BadRequest
+from semel.model import Claim, Ended, Hint, Reaped, Started
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+NO_DELAY = timedelta(0)
+
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+KEY_CHARS_MAX = 255
+
+
+def run_start(
+    project: str,
+    agent: str,
+    input: Any,  # noqa: A002 - the contract's word
+    *,
+    key: str | None = None,
+    source: str = "api",
+    priority: int = 5,
+    max_attempts: int | None = None,
+    delay: timedelta | None = None,
+    memory: timedelta = MEMORY,
+    now: datetime | None = None,
+) -> Call[Started]:
+    """
+    Start a run inside the caller's transaction; nothing is seen of it if that rolls back.
+
+    Args:
+        input: Any JSON.
+        key: With a key, at most one run for (project, source, key) while it is remembered.
+        priority: 0 (last) to 9 (first).
+        max_attempts: How often it may start; None is what its agent says.
+        delay: Ready only after this, from now.
+
+    Raises:
+        BadRequest, BadKey: an argument is none; seen here, so that the transaction is unharmed.
+
+    Source: sql/functions/runs.sql, run_start.
+    """
+    if not _PROJECT.fullmatch(project):
+        raise BadRequest(f"{project[:80]!r} is no project: 1 to 64 of a-z, 0-9, _ and -")
+    if not _AGENT.fullmatch(agent):
+        raise BadRequest(f"{agent[:150]!r} is no agent: 1 to 128 of A-Z, a-z, 0-9, _, . and -")
+    if priority not in range(10):
+        raise BadRequest(f"priority {priority}: write 0 (last) to 9 (first)")
+    if max_attempts is not None and max_attempts < 1:
+        raise BadRequest(f"max_attempts {max_attempts}: write 1 or more")
+    if key is not None and not (key.isprintable() and 0 < len(key) <= KEY_CHARS_MAX):
+        raise BadKey(f"a key is 1 to {KEY_CHARS_MAX} printable characters")
+    try:
+        text = dump(input)
+    except (TypeError, ValueError, RecursionError) as bad:
+        raise BadRequest(f"the input is no JSON: {bad}") from None
+    return Call(
+        "select run_id, event_id, outcome"
+        " from semel.run_start(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        (project, agent, text, key, source, priority, max_attempts, delay, memory, now),
+        lambda rows: Started(run_id=rows[0][0], event_id=rows[0][1], outcome=rows[0][2]),
+    )
+
+
+def run_claim(
+    project: str,
+    agent: str,
+    worker: str,
+    *,
+    limit: int,
+    lease: timedelta,
+    max_attempts: int = 3,
+    alone: bool = False,
+    now: datetime | None = None,
+) -> Call[list[Claim]]:
+    """
+    Lease up to *limit* ready runs of *agent* to *worker*, RESUMED first, then by priority.
+
+    Args:
+        limit: 1 to the worker's free slots.
+        max_attempts: For runs that name none themselves.
+        alone: Take runs whose last worker was lost instead of the ordinary ones.
+
+    Source: sql/functions/runs.sql, run_claim.
+    """
+
+    def read(rows: Sequence[Any]) -> list[Claim]:
+        return [
+            Claim(
+                project=project,
+                worker=worker,
+                agent=agent,
+                run_id=row[0],
+                fence=row[1],
+                attempt=row[2],
+                max_attempts=row[3],
+                input=json.loads(row[4]),
+                source=row[5],
+                event_id=row[6],
+                priority=row[7],
+                created_at=row[8],
+            )
+            for row in rows
+        ]
+
+    return Call(
+        "select run_id, fence, attempt, max_attempts, input, source, event_id, priority, created_at"
+        " from semel.run_claim(%s, %s, %s, %s, %s, %s, %s, %s)",
+        (project, agent, worker, limit, lease, max_attempts, alone, now),
+        read,
+    )
+
+
+def run_complete(
+    project: str,
+    worker: str,
+    ended: Sequence[tuple[UUID, int, str]],
+    *,
+    now: datetime | None = None,
+) -> Call[list[Ended]]:
+    """
+    Finish runs that *worker* holds, as (run, fence, result as JSON text).
+
+    Source: sql/functions/runs.sql, run_complete.
+    """
+    return Call(
+        "select run_id, outcome from semel.run_complete(%s, %s, %s::uuid[], %s::bigint[], %s::text[], %s)",
+        (
+            project,
+            worker,
+            [run for run, _, _ in ended],
+            [fence for _, fence, _ in ended],
+            [result for _, _, result in ended],
+            now,
+        ),
+        _ended,
+    )
+
+
+def run_fail(
+    claim: Claim,
+    code: str,
+    reason: str,
+    *,
+    delay: timedelta = NO_DELAY,
+    retryable: bool = True,
+    now: datetime | None = None,
+) -> Call[list[Ended]]:
+    """
+    End an attempt that went wrong; the run is tried again after *delay* while attempts are left.
+
+    Source: sql/functions/runs.sql, run_fail.
+    """
+    return Call(
+        "select run_id, outcome from semel.run_fail(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            claim.project,
+            claim.worker,
+            claim.run_id,
+            claim.fence,
+            code,
+            reason,
+            delay,
+            retryable,
+            now,
+        ),
+        _ended,
+    )
+
+
+def run_release(
+    project: str,
+    worker: str,
+    held: Sequence[tuple[UUID, int]],
+    *,
+    now: datetime | None = None,
+) -> Call[list[Ended]]:
+    """
+    Give runs back unharmed, as (run, fence): the next claim is no new attempt.
+
+    Source: sql/functions/runs.sql, run_release.
+    """
+    return Call(
+        "select run_id, outcome from semel.run_release(%s, %s, %s::uuid[], %s::bigint[], %s)",
+        (project, worker, [run for run, _ in held], [fence for _, fence in held], now),
+        _ended,
+    )
+
+
+def run_hint(agents: Sequence[str], *, now: datetime | None = None) -> Call[list[Hint]]:
+    """
+    The pairs of (project, agent) that have work for *agents*; a hint, never a truth.
+
+    Source: sql/functions/runs.sql, run_hint.
+    """
+    return Call(
+        "select project_id, agent, waiting, alone from semel.run_hint(%s::text[], 1000, %s)",
+        (list(agents), now),
+        lambda rows: [
+            Hint(project=project, agent=agent, waiting=waiting, alone=alone)
+            for project, agent, waiting, alone in rows
+        ],
+    )
+
+
+def run_due(project: str, *, now: datetime | None = None) -> Call[int]:
+    """
+    Make the project's due retries and delayed starts claimable; answers how many.
+
+    Source: sql/functions/runs.sql, run_due.
+    """
+    return Call(
+        "select semel.run_due(%s, p_now => %s)", (project, now), lambda rows: int(rows[0][0])
+    )
+
+
+def run_beat(
+    project: str,
+    worker: str,
+    held: Sequence[tuple[UUID, int]],
+    *,
+    lease: timedelta,
+    now: datetime | None = None,
+) -> Call[list[tuple[UUID, int]]]:
+    """
+    Beat for *worker*, renew what is past half of its lease.
+
+    Returns:
+        The (run, fence) pairs of *held* that it holds no longer: stop their handlers.
+
+    Source: sql/functions/workers.sql, run_beat.
+    """
+    return Call(
+        "select run_id, fence from semel.run_beat(%s, %s, %s::uuid[], %s::bigint[], %s, %s)",
+        (project, worker, [run for run, _ in held], [fence for _, fence in held], lease, now),
+        lambda rows: [(run_id, fence) for run_id, fence in rows],
+    )
+
+
+def run_reap(
+    project: str,
+    *,
+    dead_after: timedelta,
+    trust: bool = False,
+    now: datetime | None = None,
+) -> Call[list[Reaped]]:
+    """
+    Take runs from workers that are silent for *dead_after* or whose lease has passed.
+
+    Args:
+        trust: Let a test jump *now* past the guard against outages.
+
+    Source: sql/functions/recovery.sql, run_reap.
+    """
+    return Call(
+        "select run_id, worker_id, outcome from semel.run_reap(%s, %s, 1000, %s, %s)",
+        (project, dead_after, trust, now),
+        _reaped,
+    )
+
+
+def worker_lost(project: str, worker: str, *, now: datetime | None = None) -> Call[list[Reaped]]:
+    """
+    Judge the runs of a worker that is known to be gone.
+
+    Source: sql/functions/recovery.sql, worker_lost.
+    """
+    return Call(
+        "select run_id, worker_id, outcome from semel.worker_lost(%s, %s, %s)",
+        (project, worker, now),
+        _reaped,
+    )
+
+
+def worker_register(
+    project: str,
+    worker: str,
+    *,
+    host: str,
+    pid: int,
+    slots: int,
+    agents: Sequence[tuple[str, int, str]],
+) -> Call[None]:
+    """
+    Announce a worker process and its agents, as (name, max_attempts, executor).
+
+    Source: sql/functions/workers.sql, worker_register.
+    """
+    return Call(
+        "select semel.worker_register(%s, %s, %s, %s, %s, %s::text[], %s::int[], %s::text[])",
+        (
+            project,
+            worker,
+            host,
+            pid,
+            slots,
+            [name for name, _, _ in agents],
+            [attempts for _, attempts, _ in agents],
+            [executor for _, _, executor in agents],
+        ),
+        nothing,
+    )
+
+
+def worker_stop(project: str, worker: str) -> Call[None]:
+    """
+    Take leave: this worker holds nothing and will not beat again.
+
+    Source: sql/functions/workers.sql, worker_stop.
+    """
+    return Call("select semel.worker_stop(%s, %s)", (project, worker), nothing)
+
+
+def due_projects() -> Call[list[str]]:
+    """
+    The projects that upkeep must look after.
+
+    Source: sql/functions/upkeep.sql, due_projects.
+    """
+    return Call(
+        "select project_id from semel.due_projects()", (), lambda rows: [row[0] for row in rows]
+    )
+
+
+def partitions_make() -> Call[int]:
+    """
+    Make the coming days' partitions; answers how many were new.
+
+    Source: sql/functions/upkeep.sql, partitions_make.
+    """
+    return Call("select semel.partitions_make()", (), lambda rows: int(rows[0][0]))
+
+
+def _ended(rows: Sequence[Any]) -> list[Ended]:
+    return [Ended(run_id=run_id, outcome=outcome) for run_id, outcome in rows]
+
+
+def _reaped(rows: Sequence[Any]) -> list[Reaped]:
+    return [
+        Reaped(run_id=run_id, worker=worker, outcome=outcome)
+        for run_id, worker, outcome in rows
+        if run_id is not None
+    ]

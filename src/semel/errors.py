@@ -1,0 +1,277 @@
+"""
+Errors: one tree, one code for each way to be refused.
+
+A code is the same word in SQL, in a log line, in an HTTP body, on the command line and in the
+docs; a test holds the four to one another.
+
+    SemelError
+    ├── BadRequest          E-REQUEST-001   malformed input of a caller
+    │   ├── TooLarge        E-REQUEST-002   a limit with a name was passed
+    │   └── BadKey          E-IDEMPOTENT-006
+    ├── Duplicate           E-IDEMPOTENT-001  (a normal outcome; never raised)
+    ├── KeyConflict         E-IDEMPOTENT-002
+    ├── LeaseLost           E-LEASE-001
+    ├── NoSuchRun           E-RUN-001
+    ├── RunRefused          E-RUN-002
+    ├── AttemptsExhausted   E-RUN-003
+    ├── DeadlinePassed      E-RUN-004
+    ├── RunCancelled        E-RUN-005
+    ├── HandlerFailed       E-RUN-006   what a handler raised
+    ├── BadResult           E-RUN-007   what a handler returned is no JSON, or too large
+    ├── UnknownSource       E-SOURCE-001
+    ├── NotAuthentic        E-SOURCE-002
+    ├── Quarantined         E-SOURCE-003
+    ├── Unauthenticated     E-AUTH-001
+    ├── Forbidden           E-AUTH-002
+    ├── DatabaseUnreachable E-DB-001
+    ├── SchemaMismatch      E-DB-002
+    ├── EmbeddedError       E-DB-003
+    └── BadConfig           E-CONFIG-001
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SemelError(Exception):
+    """Anything Semel refuses. str() is the sentence; the class says the rest."""
+
+    code: ClassVar[str] = "E-REQUEST-001"
+    sqlstate: ClassVar[str] = "SMQ01"
+    http_status: ClassVar[int] = 400
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+    title: ClassVar[str] = "refused"
+    remedy: ClassVar[str] = "Mend what the message names and send it again."
+
+
+class BadRequest(SemelError):
+    """What the caller sent cannot be read as what it must be."""
+
+    title = "malformed request"
+
+
+class TooLarge(BadRequest):
+    """A limit was passed. Nothing was kept."""
+
+    code = "E-REQUEST-002"
+    sqlstate = "SMQ02"
+    http_status = 413
+    title = "too large"
+    remedy = "Send less, or raise the limit in semel.toml."
+
+
+class Duplicate(SemelError):
+    """The event was seen before; the first run stands. Answered, never raised."""
+
+    code = "E-IDEMPOTENT-001"
+    sqlstate = "SMI01"
+    http_status = 200
+    exit_code = 0
+    title = "duplicate event"
+    remedy = "Nothing to do: the answer names the run of the first arrival."
+
+
+class KeyConflict(SemelError):
+    """The key was used before with another payload or procedure. Nothing was executed."""
+
+    code = "E-IDEMPOTENT-002"
+    sqlstate = "SMI02"
+    http_status = 422
+    title = "same key, other payload"
+    remedy = "Use a new key for a new request; a retry must send the same payload."
+
+
+class BadKey(BadRequest):
+    """An idempotency key is missing where it is required, or is not a key."""
+
+    code = "E-IDEMPOTENT-006"
+    sqlstate = "SMI06"
+    title = "malformed key"
+    remedy = "Send one Idempotency-Key of 1 to 255 printable ASCII characters."
+
+
+class LeaseLost(SemelError):
+    """This claim no longer holds its run. Drop the work; another worker owns it or it ended."""
+
+    code = "E-LEASE-001"
+    sqlstate = "SML01"
+    http_status = 409
+    title = "lease lost"
+    remedy = "Stop this attempt and write nothing more for it."
+
+
+class NoSuchRun(SemelError):
+    """No run has this id in this project."""
+
+    code = "E-RUN-001"
+    sqlstate = "SMR01"
+    http_status = 404
+    title = "no such run"
+    remedy = "Check the id and the project: `semel run list` shows what is there."
+
+
+class RunRefused(SemelError):
+    """The run's state does not allow this."""
+
+    code = "E-RUN-002"
+    sqlstate = "SMR02"
+    http_status = 409
+    title = "not allowed in this state"
+    remedy = "`semel run show` names the state; the docs draw what it allows."
+
+
+class AttemptsExhausted(SemelError):
+    """The last allowed attempt ended without success."""
+
+    code = "E-RUN-003"
+    sqlstate = "SMR03"
+    http_status = 409
+    title = "Max retry attempts exceeded"
+    remedy = "Read the attempts in `semel run show`, mend the cause, then start or retry it."
+
+
+class DeadlinePassed(SemelError):
+    """The run's deadline passed before it finished."""
+
+    code = "E-RUN-004"
+    sqlstate = "SMR04"
+    http_status = 409
+    title = "deadline passed"
+    remedy = "Start it again with a later deadline."
+
+
+class RunCancelled(SemelError):
+    """The run was cancelled."""
+
+    code = "E-RUN-005"
+    sqlstate = "SMR05"
+    http_status = 409
+    title = "cancelled"
+    remedy = "Start a new run if the work is still wanted."
+
+
+class HandlerFailed(SemelError):
+    """The handler raised. The run is tried again while attempts are left."""
+
+    code = "E-RUN-006"
+    sqlstate = "SMR06"
+    http_status = 409
+    retryable = True
+    title = "the handler raised"
+    remedy = "Read the reason in `semel run show` and mend the handler."
+
+
+class BadResult(SemelError):
+    """What the handler returned cannot be stored. Trying again would do the work twice."""
+
+    code = "E-RUN-007"
+    sqlstate = "SMR07"
+    http_status = 409
+    title = "the result cannot be stored"
+    remedy = "Return JSON of at most 1 MiB; keep larger results elsewhere and return where."
+
+
+class UnknownSource(SemelError):
+    """No such source is configured in this project."""
+
+    code = "E-SOURCE-001"
+    sqlstate = "SMC01"
+    http_status = 404
+    title = "unknown source"
+    remedy = "Add [sources.NAME] with this project to semel.toml and restart the ingress."
+
+
+class NotAuthentic(SemelError):
+    """The delivery does not carry the source's secret. Nothing was kept."""
+
+    code = "E-SOURCE-002"
+    sqlstate = "SMC02"
+    http_status = 401
+    title = "not authentic"
+    remedy = "Give the sender one of the source's secrets."
+
+
+class Quarantined(SemelError):
+    """Authentic, but unusable: kept raw, shown to the operator, and made no run."""
+
+    code = "E-SOURCE-003"
+    sqlstate = "SMC03"
+    http_status = 200
+    title = "quarantined"
+    remedy = "`semel event list --verdict quarantined` shows what came and why it is unusable."
+
+
+class Unauthenticated(SemelError):
+    """No token, or none that is known in this project."""
+
+    code = "E-AUTH-001"
+    sqlstate = "SMU01"
+    http_status = 401
+    title = "unauthenticated"
+    remedy = "Send Authorization: Bearer with a token of `semel token create`."
+
+
+class Forbidden(SemelError):
+    """The token's role does not allow this."""
+
+    code = "E-AUTH-002"
+    sqlstate = "SMU02"
+    http_status = 403
+    title = "forbidden"
+    remedy = "Use a token whose role allows it."
+
+
+class DatabaseUnreachable(SemelError):
+    """The database does not answer. Nothing was kept; send it again."""
+
+    code = "E-DB-001"
+    sqlstate = "SMD01"
+    http_status = 503
+    exit_code = 3
+    retryable = True
+    title = "database out of reach"
+    remedy = "Check SEMEL_DSN and that PostgreSQL is up: `semel doctor`."
+
+
+class SchemaMismatch(SemelError):
+    """The schema in the database is not the one this program needs."""
+
+    code = "E-DB-002"
+    sqlstate = "SMD02"
+    http_status = 503
+    title = "schema mismatch"
+    remedy = "Run `semel migrate`, or a program of the schema's version."
+
+
+class EmbeddedError(SemelError):
+    """The embedded PostgreSQL cannot be found, made or started."""
+
+    code = "E-DB-003"
+    sqlstate = "SMD03"
+    http_status = 503
+    exit_code = 3
+    title = "embedded PostgreSQL unavailable"
+    remedy = "Read the log that the message names, or point SEMEL_DSN at a server of your own."
+
+
+class BadConfig(SemelError):
+    """A setting is unknown, misspelt or impossible."""
+
+    code = "E-CONFIG-001"
+    sqlstate = "SMG01"
+    exit_code = 2
+    title = "impossible setting"
+    remedy = "The message names the setting and what it may be."
+
+
+def tree(root: type[SemelError] = SemelError) -> list[type[SemelError]]:
+    """Every error class below *root*, in the order of their codes."""
+    found = [leaf for child in root.__subclasses__() for leaf in (child, *tree(child))]
+    return sorted(found, key=lambda error: error.code)
+
+
+def by_sqlstate(sqlstate: str | None) -> type[SemelError] | None:
+    """The class that stands for *sqlstate*, or None for a state that is not ours."""
+    return next((error for error in tree() if error.sqlstate == sqlstate), None)

@@ -1,0 +1,145 @@
+"""
+Vocabulary: what a run, a claim, an event and their states are called.
+
+The same words stand in SQL, JSON, logs and docs. Everything here is a frozen value; nothing
+decides, nothing opens a connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+Json: TypeAlias = Union[None, bool, int, float, str, "list[Json]", "dict[str, Json]"]
+
+#: Every state of a run. The last three are final.
+RunStatus = Literal[
+    "PENDING",
+    "RUNNING",
+    "WAITING_TOOL",
+    "WAITING_APPROVAL",
+    "RESUMED",
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+]
+
+#: What became of one delivery of an event.
+Verdict = Literal[
+    "new", "duplicate", "late", "reminder", "redelivery", "ignored", "quarantined", "conflict"
+]
+
+#: What became of a worker's write. `already`: this very write, sent again; it counts as won.
+Outcome = Literal["won", "already", "retry", "failed", "lost"]
+
+Role = Literal["viewer", "producer", "operator", "approver", "admin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An event as an ingress offers it to `event_accept`."""
+
+    source: str
+    channel: str
+    id: str | None = None  # None: no identity, so always new
+    agent: str | None = None  # None: recorded, no run
+    input: Json = None
+    priority: int = 5  # 0 (last) to 9 (first)
+    compare: bool = False  # the same id with other (agent, input) is a conflict
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)  # secrets already taken out
+    verdict: Literal["quarantined", "ignored"] | None = None  # judged before it got here
+    reason: str | None = None  # why, when it was judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """One alert of an Alertmanager notification. Times are unix nanoseconds."""
+
+    fingerprint: str
+    status: Literal["firing", "resolved"]
+    starts_ns: int
+    ends_ns: int  # 0 while firing
+    alert: dict[str, Json]  # as it came
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of one offered event. Final: it was committed with its run."""
+
+    verdict: Verdict
+    event_id: UUID | None
+    run_id: UUID | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What `semel.start` did. run_id is the first run's when the key was seen before."""
+
+    run_id: UUID
+    event_id: UUID | None
+    outcome: Literal["new", "duplicate", "conflict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A leased run. (project, run_id, fence, worker) is what every later write must show."""
+
+    project: str
+    worker: str
+    agent: str
+    run_id: UUID
+    fence: int
+    attempt: int  # 1 for the first start
+    max_attempts: int
+    input: Json
+    source: str | None
+    event_id: UUID | None
+    priority: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A (project, agent) pair that had work a moment ago."""
+
+    project: str
+    agent: str
+    waiting: bool  # ordinary runs
+    alone: bool  # runs whose last worker was lost: one at a time, in a process of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What became of a worker's write on one run."""
+
+    run_id: UUID
+    outcome: Outcome
+
+    @property
+    def won(self) -> bool:
+        """Whether the write stands."""
+        return self.outcome != "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaped:
+    """One run that a sweep took from a lost worker."""
+
+    run_id: UUID
+    worker: str
+    outcome: Literal["pending", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a bearer token allows."""
+
+    token_id: UUID
+    role: Role
+    source: str | None

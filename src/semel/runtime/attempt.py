@@ -1,0 +1,131 @@
+"""
+Attempt: one claim, from the handler's start to the write of its outcome.
+
+The handler runs where its agent says; a suspect runs in a child process whatever it says. An
+attempt that is told to stop writes nothing: its run is released by who stopped it, or has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING
+
+from semel import log
+from semel.core import runs
+from semel.runtime.handlers import Run
+from semel.runtime.outcome import Crashed, Done, Failed, Outcome, Stopped, of_error, of_result
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from semel.db.link import Link
+    from semel.model import Claim
+    from semel.runtime.children import Children
+    from semel.runtime.finisher import Finisher
+    from semel.runtime.handlers import Agent
+
+
+class Attempt:
+    """One claim under work."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        agent: Agent,
+        *,
+        alone: bool,
+        children: Children,
+        threads: ThreadPoolExecutor,
+        link: Link,
+        finisher: Finisher,
+    ) -> None:
+        self.claim = claim
+        self._agent = agent
+        self._alone = alone
+        self._children = children
+        self._threads = threads
+        self._link = link
+        self._finisher = finisher
+        self._run = Run.of(claim)
+        self._writing = False
+        self.stopped = False  # ended because it was told to, with nothing written
+
+    def flag(self) -> None:
+        """Tell the handler that it should stop; from any thread."""
+        self._run.stop()
+
+    def cancel(self, task: asyncio.Task[None]) -> None:
+        """Interrupt the handler, but never the write of an outcome."""
+        if not self._writing:
+            task.cancel()
+
+    async def work(self) -> None:
+        """Execute the handler and write what became of it."""
+        outcome = await self._execute()
+        self._writing = True
+        answer = await self._write(outcome)
+        self.stopped = isinstance(outcome, Stopped)
+        log.event(
+            "run.ended",
+            run=str(self.claim.run_id),
+            agent=self.claim.agent,
+            attempt=self.claim.attempt,
+            fence=self.claim.fence,
+            outcome=answer,
+        )
+
+    async def _execute(self) -> Outcome:
+        try:
+            if self._alone or self._agent.executor == "process":
+                return await self._children.execute(self.claim, fresh=self._alone)
+            if inspect.iscoroutinefunction(self._agent.handler):
+                return await self._on_loop()
+            return await self._in_thread()
+        except asyncio.CancelledError:
+            return Stopped()
+        except Exception as error:  # noqa: BLE001 - a child that cannot start ends the attempt only
+            return of_error(error)
+
+    async def _on_loop(self) -> Outcome:
+        try:
+            return of_result(await self._agent.handler(self._run))
+        except asyncio.CancelledError as cancelled:
+            # Ours to stop, or the handler cancelled itself: only a flagged run was told to.
+            return Stopped() if self._run.cancelled else of_error(cancelled)
+        except BaseException as error:  # noqa: BLE001 - SystemExit ends the attempt, not the worker
+            return of_error(error)
+
+    async def _in_thread(self) -> Outcome:
+        def call() -> Outcome:
+            try:
+                return of_result(self._agent.handler(self._run))
+            except BaseException as error:  # noqa: BLE001 - as above
+                return of_error(error)
+
+        outcome = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return Stopped() if self._run.cancelled else outcome
+
+    async def _write(self, outcome: Outcome) -> str:
+        match outcome:
+            case Done(text):
+                return await self._finisher.complete(self.claim, text)
+            case Failed(code, reason, retryable):
+                return await self._fail(code, reason, retryable=retryable)
+            case Crashed(reason) if self._alone:
+                # Its identity died with it: the same judgement as the reaper's, at once.
+                reaped = await self._link.insist(
+                    runs.worker_lost(self.claim.project, self.claim.worker)
+                )
+                log.event("run.crashed", run=str(self.claim.run_id), reason=reason)
+                return reaped[0].outcome if reaped else "lost"
+            case Crashed(reason):
+                return await self._fail("E-RUN-006", reason, retryable=True)
+            case Stopped():
+                return "stopped"
+
+    async def _fail(self, code: str, reason: str, *, retryable: bool) -> str:
+        delay = self._agent.backoff.delay(self.claim.attempt)
+        call = runs.run_fail(self.claim, code, reason, delay=delay, retryable=retryable)
+        [ended] = await self._link.insist(call)
+        return ended.outcome

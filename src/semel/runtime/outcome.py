@@ -1,0 +1,79 @@
+"""
+Outcome: how an attempt ended, as a value.
+
+The same whether the handler ran on the loop, in a thread or in a child process.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from semel.core.text import dump
+from semel.errors import BadResult, HandlerFailed, LeaseLost
+
+#: A larger result is refused: keep it elsewhere and return where.
+RESULT_BYTES_MAX = 1024 * 1024
+#: Of a reason this much is kept.
+REASON_CHARS_MAX = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned; its result as JSON text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt failed."""
+
+    code: str
+    reason: str
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The attempt was told to stop, and did. Says nothing about the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The child process died under the handler."""
+
+    reason: str
+
+
+Outcome = Done | Failed | Stopped | Crashed
+
+
+def of_result(result: Any) -> Done | Failed:
+    """The outcome of a handler that returned *result*."""
+    try:
+        text = dump(result)
+    except (TypeError, ValueError, RecursionError) as bad:
+        return Failed(BadResult.code, f"the result is no JSON: {bad}"[:REASON_CHARS_MAX], retryable=False)
+    size = len(text.encode())
+    if size > RESULT_BYTES_MAX:
+        return Failed(
+            BadResult.code,
+            f"the result has {size} bytes; at most {RESULT_BYTES_MAX} can be stored",
+            retryable=False,
+        )
+    return Done(text)
+
+
+def of_error(error: BaseException) -> Failed:
+    """The outcome of a handler that raised *error*: its type, message and last frames."""
+    frames = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    said = "".join(traceback.format_exception_only(error)).strip()
+    reason = f"{said}\n{frames}".strip().replace("\0", "\\0")
+    clean = reason.encode("utf-8", "backslashreplace").decode()
+    return Failed(HandlerFailed.code, clean[:REASON_CHARS_MAX])
+
+
+#: What a reaped or refused write is called in the log.
+LOST = LeaseLost.code

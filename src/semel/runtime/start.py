@@ -1,0 +1,73 @@
+"""
+Start a run from a program's own transaction.
+
+Nothing of the run is seen before that transaction commits, and nothing remains if it rolls back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from semel.core import runs
+from semel.db.execute import on
+from semel.errors import KeyConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from datetime import timedelta
+
+    from semel.model import Started
+
+
+def start(
+    conn: Any,
+    *,
+    project: str,
+    agent: str,
+    input: Any = None,  # noqa: A002 - the contract's word
+    key: str | None = None,
+    priority: int = 5,
+    max_attempts: int | None = None,
+    delay: timedelta | None = None,
+) -> Started | Awaitable[Started]:
+    """
+    Start a run of *agent* inside the transaction that *conn* is in.
+
+    Args:
+        conn: psycopg, asyncpg, SQLAlchemy or Django; `await` the answer where it is async.
+        input: Any JSON; no NUL characters.
+        key: At most 255 characters. The same key again, in this project, starts nothing and
+            answers the first run; it shares its memory with `POST /v1/{project}/runs`.
+        priority: 0 (last) to 9 (first).
+        max_attempts: How often it may start; None is what its agent says.
+        delay: Ready only after this.
+
+    Returns:
+        The run's id, and whether it is new or a duplicate.
+
+    Raises:
+        KeyConflict: the key was used with another agent or input. The transaction is unharmed.
+        BadRequest: the project, agent or priority is none; the transaction must be rolled back.
+    """
+    call = runs.run_start(
+        project,
+        agent,
+        input,
+        key=key,
+        priority=priority,
+        max_attempts=max_attempts,
+        delay=delay,
+    )
+    answer = on(conn, call)
+    return _refusing(answer) if hasattr(answer, "__await__") else _refuse(answer)
+
+
+async def _refusing(answer: Any) -> Started:
+    return _refuse(await answer)
+
+
+def _refuse(started: Any) -> Started:
+    if started.outcome == "conflict":
+        raise KeyConflict("this key was used with another agent or input; nothing was started")
+    found: Started = started
+    return found

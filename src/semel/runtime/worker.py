@@ -1,0 +1,300 @@
+"""
+Worker: one process that claims runs, executes them, and writes what became of them.
+
+    hint ──> claim (no more than free slots) ──> handler ──> complete | fail
+                  held, beaten for by a thread ──lost──> the handler is stopped, its write refused
+
+Who decides: a claim and every write are decided by the SQL; this loop only asks. It claims
+nothing while the heartbeat is paused, begins no handler whose lease it does not trust, and on a
+stop gives every run back before it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+from concurrent.futures import ThreadPoolExecutor
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from semel import log
+from semel.core import runs
+from semel.db.link import Link
+from semel.db.stops import stop_here
+from semel.runtime.attempt import Attempt
+from semel.runtime.children import Children
+from semel.runtime.finisher import Finisher
+from semel.runtime.heartbeat import Heartbeat
+from semel.runtime.held import Held, Holding, boottime
+
+if TYPE_CHECKING:
+    from semel.config import Settings
+    from semel.model import Claim, Hint
+    from semel.runtime.app import App
+
+#: Suspects executed at once: each costs a process of its own.
+ALONE_MAX = 4
+#: Runs claimed by one statement.
+CLAIM_MAX = 100
+#: How long a handler that was told to stop may take to do so, before the process goes without it.
+STOP_SECONDS_MAX = 1.0
+
+
+class Worker:
+    """
+    Works for the agents of *app*, in every project.
+
+    Args:
+        target: How a child process finds the same application; see `semel.runtime.app.load`.
+        dsn: Where the database is.
+    """
+
+    def __init__(self, app: App, settings: Settings, *, target: str, dsn: str) -> None:
+        self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._app = app
+        self._settings = settings
+        self._dsn = dsn
+        self._prepare = not settings.pooler
+        self._held = Held()
+        self._children = Children(target)
+        self._threads = ThreadPoolExecutor(settings.worker.slots, thread_name_prefix="semel-run")
+        self._tasks: dict[asyncio.Task[None], Attempt] = {}
+        self._alone = 0
+        self._met: set[str] = set()
+        self._stopping = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._freed = asyncio.Event()
+
+    @property
+    def free(self) -> int:
+        """Slots that no run occupies."""
+        return self._settings.worker.slots - len(self._tasks)
+
+    def stop(self) -> None:
+        """Drain: claim no more, let handlers finish for a moment, give the rest back. Again: now."""
+        if self._stopping.is_set():
+            self._hurried.set()
+        self._stopping.set()
+        self._freed.set()
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        self._claims = Link(self._dsn, name="semel-claim", prepare=self._prepare)
+        self._writes = Link(self._dsn, name="semel-finish", prepare=self._prepare)
+        self._finisher = Finisher(self._writes)
+        self._heart = Heartbeat(
+            self._dsn,
+            (self._settings.project, self.id),
+            self._held,
+            self._settings.worker,
+            prepare=self._prepare,
+        )
+        self._heart.start()
+        log.event("worker.started", worker=self.id, agents=sorted(self._app.agents))
+        try:
+            await self._claim_on()
+        finally:
+            await self._leave()
+
+    # -- claiming ---------------------------------------------------------------------------
+
+    async def _claim_on(self) -> None:
+        pause = 0.05
+        while not self._stopping.is_set():
+            try:
+                await self._meet(self._settings.project)
+                claimed = await self._claim_round()
+                pause = 0.05
+            except Exception as error:  # noqa: BLE001 - the loop outlives whatever the database says
+                log.event("worker.failed_claim", reason=f"{type(error).__name__}: {error}"[:300])
+                claimed = 0
+                await self._idle(pause)
+                pause = min(2 * pause, 2.0)
+                continue
+            if self.free <= 0 or self._heart.paused:
+                await self._idle(1.0)
+            elif not claimed:
+                await self._idle(self._settings.worker.poll.total_seconds())
+
+    async def _claim_round(self) -> int:
+        """Visit each pair that has work once; answers how many runs were claimed."""
+        if self.free <= 0 or self._heart.paused:
+            return 0
+        hints = await self._claims.run(runs.run_hint(sorted(self._app.agents)))
+        random.shuffle(hints)  # so that no project is always first
+        claimed = 0
+        for hint in hints:
+            if hint.waiting:
+                claimed += await self._claim(hint)
+            if hint.alone:
+                claimed += await self._claim_alone(hint)
+        return claimed
+
+    async def _claim(self, hint: Hint) -> int:
+        agent = self._app.agents[hint.agent]
+        busy = sum(a.claim.agent == agent.name for a in self._tasks.values())
+        limit = min(self.free, CLAIM_MAX, (agent.concurrency or CLAIM_MAX) - busy)
+        if limit <= 0 or self._stopping.is_set() or self._heart.paused:
+            return 0
+        await self._meet(hint.project)
+        return len(await self._lease(hint, self.id, limit, alone=False))
+
+    async def _claim_alone(self, hint: Hint) -> int:
+        claimed = 0
+        while self.free > 0 and self._alone < ALONE_MAX and not self._stopping.is_set() and not self._heart.paused:
+            # An identity of its own: when it dies, nobody else's lease is in doubt.
+            worker = f"{self.id}~{secrets.token_hex(3)}"
+            if not await self._lease(hint, worker, 1, alone=True):
+                break
+            claimed += 1
+        return claimed
+
+    async def _lease(self, hint: Hint, worker: str, limit: int, *, alone: bool) -> list[Claim]:
+        began = boottime()
+        lease = self._settings.worker.lease
+        stop_here("worker.claim.before")
+        claims = await self._claims.run(
+            runs.run_claim(
+                hint.project,
+                hint.agent,
+                worker,
+                limit=limit,
+                lease=lease,
+                max_attempts=self._app.agents[hint.agent].max_attempts,
+                alone=alone,
+            )
+        )
+        stop_here("worker.claim.after")
+        for claim in claims:
+            self._begin(claim, began + lease.total_seconds(), alone=alone)
+        return claims
+
+    def _begin(self, claim: Claim, trusted_until: float, *, alone: bool) -> None:
+        attempt = Attempt(
+            claim,
+            self._app.agents[claim.agent],
+            alone=alone,
+            children=self._children,
+            threads=self._threads,
+            link=self._writes,
+            finisher=self._finisher,
+        )
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(attempt.work())
+        self._tasks[task] = attempt
+        self._alone += alone
+
+        def stop() -> None:
+            attempt.flag()
+            loop.call_soon_threadsafe(attempt.cancel, task)
+
+        holding = Holding(claim=claim, stop=stop, trusted_until=trusted_until)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._tasks[task]
+            self._alone -= alone
+            if holding.lost or not attempt.stopped:
+                self._held.drop(holding)  # a stopped one is given back when we leave
+            self._freed.set()
+            if not task.cancelled() and (error := task.exception()):
+                log.event("run.unwritten", run=str(claim.run_id), reason=f"{type(error).__name__}: {error}"[:300])
+
+        self._held.add(holding)
+        task.add_done_callback(ended)
+
+    async def _meet(self, project: str) -> None:
+        """Announce ourselves in a project the first time we see it."""
+        if project in self._met:
+            return
+        agents = [(a.name, a.max_attempts, a.executor) for a in self._app.agents.values()]
+        await self._claims.run(
+            runs.worker_register(
+                project,
+                self.id,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                slots=self._settings.worker.slots,
+                agents=agents,
+            )
+        )
+        self._met.add(project)
+
+    async def _idle(self, seconds: float) -> None:
+        """Wait for a freed slot, a stop, or about *seconds*."""
+        self._freed.clear()
+        jittered = seconds * (0.8 + 0.4 * random.random())  # noqa: S311 - jitter
+        try:
+            await asyncio.wait_for(self._freed.wait(), jittered)
+        except TimeoutError:
+            return
+
+    # -- leaving ----------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        log.event("worker.draining", worker=self.id, held=len(self._held))
+        await self._finish_up(self._settings.worker.drain.total_seconds())
+        for task, attempt in list(self._tasks.items()):
+            attempt.flag()
+            attempt.cancel(task)
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=STOP_SECONDS_MAX)
+        self._children.kill()
+        await self._give_back()
+        await self._finisher.close()
+        self._heart.stop()
+        await self._claims.close()
+        await self._writes.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        log.event("worker.stopped", worker=self.id)
+
+    async def _finish_up(self, seconds: float) -> None:
+        """Let handlers end by themselves for a while, or until somebody hurries."""
+        hurry = asyncio.create_task(self._hurried.wait())
+        deadline = boottime() + seconds
+        while self._tasks and not self._hurried.is_set() and boottime() < deadline:
+            await asyncio.wait(
+                [*self._tasks, hurry],
+                timeout=deadline - boottime(),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        hurry.cancel()
+
+    async def _give_back(self) -> None:
+        """Release what is still held; what cannot be told now is found by the reaper."""
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX * 3):
+                for (project, worker), holdings in self._held.by_worker().items():
+                    named = [h.key for h in holdings if not h.lost]
+                    await self._claims.run(runs.run_release(project, worker, named))
+                    for run_id, _ in named:
+                        log.event("run.released", run=str(run_id))
+                for project in self._met:
+                    await self._claims.run(runs.worker_stop(project, self.id))
+        except Exception as error:  # noqa: BLE001 - leaving must end
+            log.event("worker.failed_release", reason=type(error).__name__)
+
+
+def work(app: App, settings: Settings, *, target: str, dsn: str) -> None:
+    """
+    Be a worker process: SIGTERM or SIGINT drains, a second one stops at once.
+
+    Does not return while a handler's thread is still running: what it does after the run was
+    given back would be another worker's work, so the process ends under it.
+    """
+    asyncio.run(_until_signalled(Worker(app, settings, target=target, dsn=dsn)))
+    if any(t.name.startswith("semel-run") and t.is_alive() for t in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+async def _until_signalled(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, worker.stop)
+    await worker.run()

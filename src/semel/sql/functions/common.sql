@@ -1,0 +1,43 @@
+-- Small pure helpers that the other files share. Nothing here reads or writes a table.
+
+-- Refuse a project that is no slug. NULL is sent as '' and refused here, since a NULL
+-- distribution key crashes a Citus coordinator.
+create or replace function semel.project_require(p_project text) returns void
+language plpgsql immutable set search_path = pg_catalog as $$
+begin
+    if p_project is null or p_project !~ '^[a-z0-9][a-z0-9_-]{0,63}$' then
+        raise exception using
+            errcode = 'SMQ01',
+            message = format('%L is no project', left(coalesce(p_project, ''), 80)),
+            hint = 'A project is 1 to 64 of a-z, 0-9, _ and -, and starts with a letter or digit.';
+    end if;
+end
+$$;
+
+-- SHA-256 over the parts, each behind its length in bytes, so that no two lists of parts agree.
+create or replace function semel.parts_digest(variadic p_parts text[]) returns bytea
+language sql immutable set search_path = pg_catalog as $$
+    select sha256(string_agg(int4send(octet_length(b)) || b, ''::bytea order by n))
+    from unnest(p_parts) with ordinality as part(t, n)
+    cross join lateral (select convert_to(part.t, 'UTF8') as b) as bytes
+$$;
+
+-- A uuid of version 7 whose time is p_at: neighbours in time are neighbours in the index.
+create or replace function semel.uuid_at(p_at timestamptz) returns uuid
+language sql volatile set search_path = pg_catalog as $$
+    select encode(
+        set_bit(set_bit(
+            overlay(uuid_send(gen_random_uuid())
+                placing substring(int8send((extract(epoch from p_at) * 1000)::bigint) from 3)
+                from 1 for 6),
+            52, 1), 53, 1),
+        'hex')::uuid
+$$;
+
+-- RESUMED goes ahead of all, then priority 9 to 0. A run whose last worker was lost waits in a
+-- lane of its own (100 and more), where only a claim for one run at a time looks.
+create or replace function semel.run_lane(p_status text, p_priority int, p_suspect boolean) returns smallint
+language sql immutable set search_path = pg_catalog as $$
+    select (case when p_status = 'RESUMED' then 0 else 10 - p_priority end
+        + case when p_suspect then 100 else 0 end)::smallint
+$$;

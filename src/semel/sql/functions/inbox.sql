@@ -1,0 +1,181 @@
+-- Inbox: an event is accepted once, in one transaction with its run.
+--
+--   offered ──insert dedupe──> new ──────────> run PENDING, delivery
+--      │ the key is there
+--      ├── past its memory ──> new (the row is taken over)
+--      ├── other input ──────> conflict, delivery
+--      └── else ─────────────> duplicate, delivery; last_seen_at moves
+--
+-- Fence: the unique key of dedupe. A second arrival waits for the first one's fate.
+-- Locks: dedupe by key, then run. Keys are inserted and locked in key order.
+-- Clock: sightings use p_now or the server's; a run's times are always the server's.
+
+-- Accept p_events of one project; answer one row each, in their order.
+-- p_events: JSON array of {source, channel, id, agent, input, priority, max_attempts, compare,
+--   body, headers, verdict, reason}. id null: no identity, always new. agent null: no run.
+--   compare: the same id with other (agent, input) is a conflict. body: index into p_bodies,
+--   from 0. verdict: already judged (ignored, quarantined): only a delivery is kept.
+-- At most 256 events; p_memory counts from the last sighting.
+create or replace function semel.event_accept(
+    p_project text,
+    p_events  text,
+    p_bodies  bytea[] default '{}',
+    p_memory  interval default '7 days',
+    p_now     timestamptz default null
+) returns table (ord int, verdict text, event_id uuid, run_id uuid, reason text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_real    timestamptz := clock_timestamp();
+    v_now     timestamptz := coalesce(p_now, v_real);
+    v_events  jsonb := p_events::jsonb;
+    v_count   int := jsonb_array_length(v_events);
+    v_offer   semel.offer[];
+    v_verdict text[];
+    v_reason  text[];
+    v_event   uuid[];
+    v_run     uuid[];
+    v_new     uuid[];
+    v_pass    boolean;
+    v_old     record;
+begin
+    perform semel.project_require(p_project);
+    if v_count > 256 then
+        raise exception using errcode = 'SMQ01',
+            message = format('%s events in one call', v_count), hint = 'Send at most 256.';
+    end if;
+
+    -- Ids are made here, by the database's clock. An event that brings none is named by its own.
+    select array_agg(row(
+            e.n, e.v ->> 'source', e.v ->> 'channel', coalesce(e.v ->> 'id', 'semel:' || i.event_id),
+            e.v ->> 'agent', coalesce(e.v -> 'input', 'null'), coalesce((e.v ->> 'priority')::int, 5),
+            (e.v ->> 'max_attempts')::int,
+            case when (e.v ->> 'compare')::boolean then semel.input_digest(e.v ->> 'agent', e.v -> 'input') end,
+            case when e.v ->> 'verdict' is null
+                 then semel.parts_digest(e.v ->> 'source', coalesce(e.v ->> 'id', 'semel:' || i.event_id)) end,
+            (e.v ->> 'body')::int, coalesce(e.v -> 'headers', '{}'),
+            case when e.v ->> 'verdict' is null then i.event_id end,
+            case when e.v ->> 'verdict' is null and e.v ->> 'agent' is not null then semel.uuid_at(v_real) end
+        )::semel.offer order by e.n),
+        array_agg(coalesce(e.v ->> 'verdict', 'new') order by e.n),
+        array_agg(coalesce(e.v ->> 'reason', case when e.v ->> 'id' is null then 'no identity was given'
+                                                  else 'first sighting of this id' end) order by e.n)
+    into v_offer, v_verdict, v_reason
+    from jsonb_array_elements(v_events) with ordinality as e(v, n)
+    cross join lateral (select semel.uuid_at(v_real) as event_id where e.n > 0) as i;
+
+    with first as (
+        select distinct on (o.dedupe_key) o.*
+        from unnest(v_offer) as o where o.dedupe_key is not null
+        order by o.dedupe_key, o.ord
+    ), fresh as (
+        insert into semel.dedupe (project_id, dedupe_key, source, channel_type, provider_event_id,
+            event_id, run_id, input_digest, first_seen_at, last_seen_at)
+        select p_project, f.dedupe_key, f.source, f.channel_type, f.provider_event_id,
+            f.event_id, f.run_id, f.input_digest, v_now, v_now
+        from first as f order by f.dedupe_key
+        on conflict on constraint dedupe_pkey do nothing
+        returning dedupe.event_id
+    )
+    select coalesce(array_agg(fresh.event_id), '{}') into v_new from fresh;
+
+    select array_agg(o.event_id order by o.ord), array_agg(o.run_id order by o.ord)
+    into v_event, v_run from unnest(v_offer) as o;
+
+    -- Whoever did not insert meets a committed row (or one of its own batch): lock, then judge.
+    -- First arrivals of each key go before the others, which see what those left.
+    if exists (select from unnest(v_offer) as o
+               where o.dedupe_key is not null and o.event_id <> all (v_new)) then
+        foreach v_pass in array array[true, false] loop
+            for v_old in
+                select o.ord, o.dedupe_key, o.event_id as new_event, o.run_id as new_run, o.input_digest as new_digest,
+                       d.event_id, d.run_id, d.input_digest, d.last_seen_at
+                from unnest(v_offer) as o
+                join semel.dedupe as d on d.project_id = p_project and d.dedupe_key = o.dedupe_key
+                where o.event_id <> all (v_new)
+                  and v_pass = (o.ord = (select min(f.ord) from unnest(v_offer) as f where f.dedupe_key = o.dedupe_key))
+                order by o.dedupe_key, o.ord
+                for update of d
+            loop
+                if v_old.last_seen_at + p_memory <= v_now then
+                    update semel.dedupe as d set
+                        event_id = v_old.new_event, run_id = v_old.new_run, input_digest = v_old.new_digest,
+                        first_seen_at = v_now, last_seen_at = v_now, hits = 1
+                    where d.project_id = p_project and d.dedupe_key = v_old.dedupe_key;
+                    v_new := v_new || v_old.new_event;
+                    v_reason[v_old.ord] := format('last seen at %s, past its memory of %s', v_old.last_seen_at, p_memory);
+                    continue;
+                end if;
+                v_event[v_old.ord] := v_old.event_id;
+                v_run[v_old.ord] := v_old.run_id;
+                if v_old.new_digest is distinct from v_old.input_digest then
+                    v_verdict[v_old.ord] := 'conflict';
+                    v_reason[v_old.ord] := 'this id was seen with another agent or input';
+                else
+                    v_verdict[v_old.ord] := 'duplicate';
+                    v_reason[v_old.ord] := format('this id was first seen in event %s', v_old.event_id);
+                    update semel.dedupe as d set last_seen_at = greatest(d.last_seen_at, v_now), hits = d.hits + 1
+                    where d.project_id = p_project and d.dedupe_key = v_old.dedupe_key;
+                end if;
+            end loop;
+        end loop;
+        -- A key that is neither ours nor there was purged in between: only a new snapshot can tell.
+        if exists (select from unnest(v_offer) as o
+                   where o.dedupe_key is not null and v_verdict[o.ord] = 'new' and o.event_id <> all (v_new)) then
+            raise exception using errcode = '40001',
+                message = 'a dedupe row was purged while its event arrived again';
+        end if;
+    end if;
+
+    perform semel.run_create(p_project, o.run_id, o.agent, o.input, o.priority, o.max_attempts,
+                             o.source, o.event_id, null, null)
+    from unnest(v_offer) as o
+    where v_verdict[o.ord] = 'new' and o.run_id is not null
+    order by o.run_id;
+
+    perform semel.body_keep(p_project, p_bodies, v_now);
+    insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
+        dedupe_key, provider_event_id, event_id, run_id, body_digest, headers)
+    select p_project, semel.uuid_at(v_real), v_now, o.source, o.channel_type, v_verdict[o.ord], v_reason[o.ord],
+        o.dedupe_key, case when o.dedupe_key is not null then o.provider_event_id end, v_event[o.ord], v_run[o.ord], sha256(p_bodies[o.body + 1]), o.headers
+    from unnest(v_offer) as o;
+
+    return query
+        select o.ord, v_verdict[o.ord], v_event[o.ord], v_run[o.ord], v_reason[o.ord]
+        from unnest(v_offer) as o order by o.ord;
+end
+$$;
+
+-- What an id stands for when its input counts: agent and input, members in jsonb's own order.
+create or replace function semel.input_digest(p_agent text, p_input jsonb) returns bytea
+language sql immutable set search_path = pg_catalog as $$
+    select sha256(convert_to(jsonb_build_array(p_agent, p_input)::text, 'UTF8'))
+$$;
+
+-- Keep raw bodies, once for each content. seen_at moves at most daily.
+create or replace function semel.body_keep(p_project text, p_bodies bytea[], p_now timestamptz) returns void
+language sql security definer set search_path = pg_catalog as $$
+    insert into semel.body as b (project_id, body_digest, content, seen_at)
+    select distinct on (sha256(content)) p_project, sha256(content), content, p_now
+    from unnest(p_bodies) as offered(content)
+    order by sha256(content)
+    on conflict on constraint body_pkey do update set seen_at = excluded.seen_at
+    where b.seen_at < excluded.seen_at - interval '1 day'
+$$;
+
+-- Announce the sources an ingress serves, for the view and for operators.
+create or replace function semel.source_register(
+    p_project text, p_sources text[], p_channels text[], p_agents text[], p_now timestamptz default null
+) returns void
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    perform semel.project_require(p_project);
+    insert into semel.source as s (project_id, source, channel_type, agent, seen_at)
+    select p_project, named.source, named.channel, named.agent, v_now
+    from unnest(p_sources, p_channels, p_agents) as named(source, channel, agent)
+    order by named.source
+    on conflict on constraint source_pkey do update set
+        channel_type = excluded.channel_type, agent = excluded.agent, seen_at = excluded.seen_at;
+end
+$$;

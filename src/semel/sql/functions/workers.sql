@@ -1,0 +1,92 @@
+-- Workers: a process's own heartbeat stands for every run it holds.
+--
+--   register / claim / beat ──> alive ──silent for dead_after──> its runs are reaped
+--                                 └──stop──> stopped
+--
+-- Fence: a beat answers which of the runs it names are no longer held; it never takes one back.
+-- Locks: worker, then run by run_id with SKIP LOCKED.
+-- Clock: p_now, or the server's.
+
+-- Announce a worker process and the agents it serves in p_project.
+create or replace function semel.worker_register(
+    p_project text, p_worker text, p_host text, p_pid int, p_slots int,
+    p_agents text[], p_max_attempts int[], p_executors text[], p_now timestamptz default null
+) returns void
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    perform semel.project_require(p_project);
+    insert into semel.project (project_id, created_at) values (p_project, v_now)
+    on conflict on constraint project_pkey do nothing;
+    insert into semel.agent as a (project_id, agent, max_attempts, executor, seen_at)
+    select p_project, x.agent, x.max_attempts, x.executor, v_now
+    from unnest(p_agents, p_max_attempts, p_executors) as x(agent, max_attempts, executor)
+    order by x.agent
+    on conflict on constraint agent_pkey do update set
+        max_attempts = excluded.max_attempts, executor = excluded.executor, seen_at = excluded.seen_at;
+    insert into semel.worker as w (project_id, worker_id, host, pid, agents, slots, started_at, beat_at)
+    values (p_project, p_worker, p_host, p_pid, p_agents, p_slots, v_now, v_now)
+    on conflict on constraint worker_pkey do update set
+        host = excluded.host, pid = excluded.pid, agents = excluded.agents, slots = excluded.slots,
+        beat_at = greatest(w.beat_at, excluded.beat_at);
+end
+$$;
+
+-- A sign of life. A worker seen for the first time gets its row here.
+create or replace function semel.worker_touch(p_project text, p_worker text, p_now timestamptz) returns void
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
+    -- A beat of this second is beat enough: claims come by the hundred.
+    if exists (select from semel.worker as w where w.project_id = p_project and w.worker_id = p_worker
+               and w.stopped_at is null and w.beat_at between p_now - interval '1 second' and p_now) then
+        return;
+    end if;
+    insert into semel.worker as w (project_id, worker_id, host, pid, agents, slots, started_at, beat_at)
+    values (p_project, p_worker, '', 0, '{}', 0, p_now, p_now)
+    on conflict on constraint worker_pkey do update set beat_at = excluded.beat_at, stopped_at = null;
+end
+$$;
+
+-- Beat for p_worker and the runs it believes to hold; renew those past half of their lease.
+-- Answers the runs it holds no longer: stop their handlers.
+create or replace function semel.run_beat(
+    p_project text, p_worker text, p_runs uuid[], p_fences bigint[], p_lease interval,
+    p_now timestamptz default null
+) returns table (run_id uuid, fence bigint, outcome text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    perform semel.project_require(p_project);
+    perform semel.worker_touch(p_project, p_worker, v_now);
+    update semel.run as r set lease_until = v_now + p_lease, heartbeat_at = v_now
+    where r.project_id = p_project
+      and r.run_id = any (array(
+            select c.run_id from semel.run as c join unnest(p_runs, p_fences) as x(run_id, fence)
+                on c.run_id = x.run_id and c.fence = x.fence
+            where c.project_id = p_project and c.worker_id is not distinct from p_worker
+              and c.lease_until < v_now + p_lease / 2
+            order by c.run_id
+            for update of c skip locked));
+    return query
+        select x.run_id, x.fence, 'lost'
+        from unnest(p_runs, p_fences) as x(run_id, fence)
+        left join semel.run as r
+            on r.project_id = p_project and r.run_id = x.run_id and r.fence = x.fence
+           and r.worker_id is not distinct from p_worker
+        where r.run_id is null;
+end
+$$;
+
+-- A worker that has nothing left takes its leave.
+create or replace function semel.worker_stop(p_project text, p_worker text, p_now timestamptz default null) returns void
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    perform semel.project_require(p_project);
+    update semel.worker as w set stopped_at = v_now
+    where w.project_id = p_project and w.worker_id = p_worker;
+end
+$$;

@@ -1,0 +1,233 @@
+"""Settings are read whole, or refused with a sentence that says what to write instead."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from semel.config import Secret, Server, Settings, Source, WorkerSettings, load
+from semel.errors import BadConfig
+
+SOURCE = """
+[sources.alerts]
+project = "ops"
+channel = "alertmanager"
+agent = "triage"
+"""
+
+
+def told(tmp_path: Path, text: str = "", **environ: str) -> Settings:
+    (tmp_path / "semel.toml").write_text(text)
+    return load(environ, tmp_path)
+
+
+def refusal(tmp_path: Path, text: str = "", **environ: str) -> str:
+    with pytest.raises(BadConfig) as refused:
+        told(tmp_path, text, **environ)
+    return str(refused.value)
+
+
+def test_nothing_told_gives_the_documented_defaults(tmp_path: Path) -> None:
+    settings = load({}, tmp_path)
+    assert settings.dsn is None
+    assert settings.home == tmp_path / ".semel"
+    assert settings.project == "default"
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8750)
+    assert settings.server.body_bytes_max == 1_048_576
+    assert settings.worker.lease == timedelta(minutes=5)
+    assert settings.worker.heartbeat == timedelta(seconds=10)
+    assert settings.worker.dead_after == timedelta(seconds=30)
+    assert settings.worker.pause == timedelta(seconds=20)
+    assert settings.retention.dedupe == timedelta(days=7)
+    assert settings.retention.operations is None
+    assert not settings.testing
+
+
+def test_the_contract_s_example_is_read(tmp_path: Path) -> None:
+    settings = told(
+        tmp_path,
+        """
+dsn = "env:DATABASE_URL"
+[sources.alerts]
+project = "ops"
+channel = "alertmanager"
+agent = "triage"
+secrets = ["env:ALERTS_TOKEN", "env:ALERTS_TOKEN_OLD"]
+[worker]
+lease = "5m"
+heartbeat = "10s"
+dead_after = "30s"
+[retention]
+dedupe = "7d"
+deliveries = "7d"
+runs = "30d"
+results = "30d"
+operations = "never"
+journal = "7d"
+""",
+        DATABASE_URL="postgres://db/app",
+        ALERTS_TOKEN="new",
+        ALERTS_TOKEN_OLD="old",
+    )
+    assert settings.dsn == "postgres://db/app"
+    source = settings.sources["ops", "alerts"]
+    assert [secret.reveal() for secret in source.secrets] == ["new", "old"]
+    assert source.resolved_grace == timedelta(seconds=120)
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    settings = told(
+        tmp_path,
+        'dsn = "dbname=a"\n[worker]\nlease = "5m"\n[server]\nport = 1',
+        SEMEL_DSN="dbname=b",
+        SEMEL_WORKER_LEASE="3s",
+        SEMEL_PORT="9000",
+        SEMEL_POOLER="true",
+        SEMEL_HOME="elsewhere",
+    )
+    assert settings.dsn == "dbname=b"
+    assert settings.worker.lease == timedelta(seconds=3)
+    assert settings.worker.heartbeat == timedelta(seconds=0.5)
+    assert settings.worker.dead_after == timedelta(seconds=1.5)
+    assert settings.server.port == 9000
+    assert settings.pooler
+    assert settings.home == tmp_path / "elsewhere"
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
+    assert told(tmp_path, 'dsn = "dbname=a"', SEMEL_DSN="").dsn == "dbname=a"
+
+
+def test_another_file_is_named_by_semel_config(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text('project = "ops"')
+    assert load({"SEMEL_CONFIG": "other.toml"}, tmp_path).project == "ops"
+    with pytest.raises(BadConfig, match=r"gone\.toml, which is not there"):
+        load({"SEMEL_CONFIG": "gone.toml"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[worker]\nlese = '5m'", "unknown key 'lese' (did you mean 'lease'?)"),
+        ("[wroker]\nlease = '5m'", "unknown key 'wroker' (did you mean 'worker'?)"),
+        ("[worker]\nlease = 300", "[worker] lease is 300: write a number with its unit"),
+        ("[worker]\nlease = '300'", "write a number with its unit"),
+        ("[worker]\nlease = 'never'", "[worker] lease is 'never'"),
+        ("[worker]\nlease = '2h'", "[worker] lease is 2h: 1s to 1h"),
+        ("[worker]\nslots = '1.5'", "[worker] slots is '1.5': write a whole number"),
+        ("[worker]\nslots = true", "write a whole number"),
+        ("[worker]\nslots = 0", "[worker] slots is 0: 1 to 10000"),
+        ("[worker]\npoll = '10ms'", "[worker] poll is 10ms: 50ms to 1m"),
+        ("[worker]\nheartbeat = '20s'\ndead_after = '30s'", "dead_after must be at least 3"),
+        ("[worker]\nlease = '10s'\nheartbeat = '10s'", "leave heartbeat and dead_after out"),
+        ("[worker]\npause = '30s'", "must be shorter than dead_after"),
+        ("[server]\nport = 70000", "[server] port is 70000: 0 to 65535"),
+        ("[retention]\noperations = '23h'", "permits a second execution"),
+        ("[retention]\nruns = '6d'", "runs 6d is shorter than dedupe 7d"),
+        ("pooler = 'maybe'", "pooler is 'maybe': write true or false"),
+        ("project = 'Ops'", "project is 'Ops': 1 to 64 of a-z"),
+        ("dsn = 5", "dsn is 5: write text in quotes"),
+        (
+            "dsn = 'env:NOWHERE'",
+            "dsn: env:NOWHERE is empty or not there: set the variable NOWHERE",
+        ),
+        ("testing = true", "unknown key 'testing'"),
+        ("worker = 5", "[worker] is 5: it is a table"),
+        ("[worker", "is not TOML"),
+        (SOURCE + "secret = 'env:X'", "unknown key 'secret' (did you mean 'secrets'?)"),
+        (SOURCE + "name = 'x'", "unknown key 'name'"),
+        (SOURCE + "run_on = 'resolved'", "one of firing, firing+resolved"),
+        (SOURCE + "priority = 10", "[sources.alerts] priority is 10: 0 to 9"),
+        (SOURCE + "secrets = 'env:X'", "write a list of references"),
+        (
+            SOURCE + "secrets = ['env:X']",
+            "[sources.alerts] secrets: env:X is empty or not there",
+        ),
+        ("[sources.a]\nchannel = 'api'", "[sources.a] has no agent"),
+        ("[sources.a]\nchannel = 'telegam'\nagent = 'x'", "did you mean 'telegram'?"),
+        ("[sources.'a/b']\nchannel = 'api'\nagent = 'x'", "name is 'a/b'"),
+        ("[sources.a]\nchannel = 'api'\nagent = 'no spaces'", "agent is 'no spaces'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_mend(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    assert sentence in refusal(tmp_path, text)
+
+
+def test_a_variable_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    said = refusal(tmp_path, SEMEL_WORKER_LESE="3s")
+    assert "'SEMEL_WORKER_LESE' (did you mean 'SEMEL_WORKER_LEASE'?)" in said
+
+
+def test_a_variable_that_a_secret_names_is_no_setting(tmp_path: Path) -> None:
+    settings = told(tmp_path, SOURCE + 'secrets = ["env:SEMEL_ALERTS"]', SEMEL_ALERTS="x")
+    assert settings.sources["ops", "alerts"].secrets[0].reveal() == "x"
+
+
+def test_two_names_of_one_setting_are_refused(tmp_path: Path) -> None:
+    assert "the same setting" in refusal(tmp_path, SEMEL_PORT="1", SEMEL_SERVER_PORT="2")
+
+
+def test_a_secret_is_never_written_out_nor_shown(tmp_path: Path) -> None:
+    said = refusal(tmp_path, SOURCE + 'secrets = ["hunter2"]')
+    assert "env:NAME" in said
+    assert "hunter2" not in said
+    secret = Secret(reference="env:X", environ={"X": "hunter2"})
+    assert secret.reveal() == "hunter2"
+    assert "hunter2" not in f"{secret!r} {secret}"
+
+
+def test_a_secret_in_a_file_ends_before_its_last_line_ending(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("hunter2\n")
+    assert Secret(reference=f"file:{tmp_path / 's'}").reveal() == "hunter2"
+    with pytest.raises(BadConfig, match="cannot be read"):
+        Secret(reference=f"file:{tmp_path / 'gone'}")
+    (tmp_path / "s").write_text("\n")
+    with pytest.raises(BadConfig, match="is empty"):
+        Secret(reference=f"file:{tmp_path / 's'}")
+
+
+def test_a_source_without_secrets_is_for_loopback_only(tmp_path: Path) -> None:
+    assert told(tmp_path, SOURCE).sources["ops", "alerts"].secrets == ()
+    said = refusal(tmp_path, SOURCE + '[server]\nhost = "0.0.0.0"')
+    assert "[sources.alerts] has no secrets" in said
+    assert 'secrets = ["env:NAME"]' in said
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_loopback_is_known_by_its_names(host: str) -> None:
+    assert Server(host=host).is_loopback
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "db.example", ""])
+def test_anything_else_is_not_loopback(host: str) -> None:
+    assert not Server(host=host).is_loopback
+
+
+def test_testing_is_for_loopback_only(tmp_path: Path) -> None:
+    assert told(tmp_path, SEMEL_TESTING="1").testing
+    said = refusal(tmp_path, SEMEL_TESTING="1", SEMEL_SERVER_HOST="0.0.0.0")
+    assert "listen on 127.0.0.1" in said
+
+
+def test_what_is_shown_has_no_password(tmp_path: Path) -> None:
+    for dsn in (
+        "postgres://u:hunter2@h/d",
+        "postgres://h/d?user=u&password=hunter2",
+        "host=h password=hunter2 dbname=d",
+        "host=h password = 'hunter2 hunter2' dbname=d",
+    ):
+        settings = told(tmp_path, SOURCE + 'secrets = ["env:X"]', SEMEL_DSN=dsn, X="hunter2")
+        assert "hunter2" not in str(settings.shown())
+        assert "hunter2" not in repr(settings)
+    assert settings.shown()["worker"]["lease"] == "5m"
+    assert settings.shown()["retention"]["operations"] == "never"
+    assert settings.shown()["sources"]["alerts"]["secrets"] == ["env:X"]
+
+
+def test_settings_made_by_hand_are_checked_too() -> None:
+    with pytest.raises(BadConfig, match="lease is 500ms"):
+        WorkerSettings(lease=timedelta(seconds=0.5))
+    with pytest.raises(BadConfig, match="agent is ''"):
+        Source(name="a", channel="api", agent="")
