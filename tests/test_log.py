@@ -13,12 +13,12 @@ SRC = Path(log.__file__).parent
 
 
 def calls() -> list[tuple[str, ast.Call]]:
-    found = []
-    for path in SRC.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "log.event":
-                found.append((f"{path.relative_to(SRC)}:{node.lineno}", node))
-    return found
+    return [
+        (f"{path.relative_to(SRC)}:{node.lineno}", node)
+        for path in SRC.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "log.event"
+    ]
 
 
 def test_every_event_in_the_sources_is_declared_with_its_fields() -> None:

@@ -36,13 +36,26 @@ EVENTS: dict[str, Event] = {
     "database.lost": Event(_WARNING, ("reason",)),
     "database.reached": Event(_INFO, ("schema_version",)),
     "request.failed": Event(_ERROR, ("method", "route", "error", "sqlstate")),
+    "run.crashed": Event(_WARNING, ("run", "reason")),
+    "run.ended": Event(_INFO, ("run", "agent", "attempt", "fence", "outcome")),
     "run.logged": Event(_INFO, ("run", "attempt", "message", "*")),
     "run.lost": Event(_WARNING, ("run", "fence", "reason")),
+    "run.reaped": Event(_WARNING, ("project", "run", "worker", "outcome")),
+    "run.released": Event(_INFO, ("run",)),
+    "run.unwritten": Event(_ERROR, ("run", "reason")),
     "schema.mismatched": Event(_ERROR, ("reason",)),
     "server.started": Event(_INFO, ("host", "port", "sources")),
     "server.stopped": Event(_INFO, ()),
     "source.refused": Event(_WARNING, ("project", "source", "reason", "peer")),
+    "upkeep.failed": Event(_WARNING, ("project", "reason")),
+    "upkeep.started": Event(_INFO, ()),
+    "upkeep.stopped": Event(_INFO, ()),
+    "worker.draining": Event(_INFO, ("worker", "held")),
+    "worker.failed_claim": Event(_WARNING, ("reason",)),
+    "worker.failed_release": Event(_WARNING, ("reason",)),
     "worker.missed_beat": Event(_WARNING, ("reason",)),
+    "worker.started": Event(_INFO, ("worker", "agents")),
+    "worker.stopped": Event(_INFO, ("worker",)),
 }
 
 
@@ -73,7 +86,7 @@ def setup(json: bool | None = None) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """For machines: {"at", "level", "event", fields...}; "message" where it is no event of ours."""
+    """For machines: at, level, event and its fields; message where it is no event of ours."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""

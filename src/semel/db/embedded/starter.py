@@ -26,7 +26,7 @@ from .staging import reach
 __all__ = ["await_ready", "end"]
 
 MODULE = "semel.db.embedded.supervisor"
-STARTS_MAX = 3  # By one call; a supervisor that was killed meanwhile is replaced.
+STARTS_MAX = 10  # By one call; a supervisor that was killed meanwhile is replaced.
 
 
 def await_ready(home: Home, settings: Mapping[str, str], *, deadline: float) -> Ready:

@@ -1,1 +1,23 @@
-"""edges/channels."""
+"""
+Channels: one module for each kind of sender, each with one pure function `read`.
+
+They know the seam in `semel.edges.channel` and nothing of one another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semel.edges.channels import alertmanager, api, telegram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semel.edges.channel import Read
+
+#: By the channel's name in the settings.
+READERS: Mapping[str, Read] = {
+    "alertmanager": alertmanager.read,
+    "api": api.read,
+    "telegram": telegram.read,
+}

@@ -1,0 +1,46 @@
+"""
+The generic channel: any client that can send JSON and, to be safe, a key of its own.
+
+The identity is (source, Idempotency-Key); the same key with another body is a conflict, never
+answered as if it were accepted. Without a key every request is new. A caller reads its answers,
+so what is malformed is refused and nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semel.core.text import load
+from semel.edges import idempotency_key
+from semel.edges.channel import admit, bearer, kept
+from semel.model import Offer
+
+if TYPE_CHECKING:
+    from semel.config import Source
+    from semel.edges.channel import Reading, Request
+
+
+def read(request: Request, source: Source) -> Reading:
+    """
+    The body as one offer; its JSON is the run's input.
+
+    Raises:
+        NotAuthentic: no `Authorization: Bearer` with a secret of the source.
+        BadKey: the key is missing where required, or is no key.
+        BadRequest: the body is no JSON that can be kept.
+    """
+    admit(request, source, bearer)
+    key = idempotency_key.find(request.headers, required=source.require_key)
+    return [
+        Offer(
+            source=source.name,
+            channel=source.channel,
+            id=key,
+            agent=source.agent,
+            input=load(request.body),
+            priority=source.priority,
+            compare=key is not None,
+            body=request.body,
+            headers=kept(request.headers),
+        )
+    ]

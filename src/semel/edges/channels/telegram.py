@@ -1,0 +1,53 @@
+"""
+Telegram: a bot's webhook. One request is one update.
+
+The source is one bot on one Bot API server, so update_id alone is the identity: a set, never a
+high-water mark, since after a quiet week the next id may be smaller. Telegram repeats an update
+for a day until it gets a 2xx, and holds back the chat's later ones meanwhile; an unusable
+update is therefore kept and answered 200. An answer must have no member `method`, which
+Telegram would carry out as a call.
+
+Source: Bot API, setWebhook; telegram-bot-api, WebhookActor.cpp and td, TQueue.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semel.core.text import load_object
+from semel.edges.channel import admit, kept, only, quarantined
+from semel.errors import BadRequest
+from semel.model import Offer
+
+if TYPE_CHECKING:
+    from semel.config import Source
+    from semel.edges.channel import Reading, Request
+
+SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - a header's name
+_ID_LIMIT = 2**63
+
+
+def read(request: Request, source: Source) -> Reading:
+    """One update as an offer; its whole object is the run's input."""
+    admit(request, source, lambda sent: [only(sent, SECRET_HEADER)])
+    try:
+        update = load_object(request.body)
+    except BadRequest as bad:
+        return quarantined(request, source, str(bad))
+    update_id = update.get("update_id")
+    if not isinstance(update_id, int) or isinstance(update_id, bool):
+        return quarantined(request, source, "update_id is missing or no integer")
+    if not -_ID_LIMIT < update_id < _ID_LIMIT:
+        return quarantined(request, source, "update_id is out of range")
+    return [
+        Offer(
+            source=source.name,
+            channel=source.channel,
+            id=str(update_id),
+            agent=source.agent,
+            input=update,
+            priority=source.priority,
+            body=request.body,
+            headers=kept(request.headers),
+        )
+    ]

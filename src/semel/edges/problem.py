@@ -1,0 +1,57 @@
+"""
+Problems: every refusal over HTTP is one shape, application/problem+json.
+
+Members: type, title, status, detail, code, retryable, remedy. The code is the one of
+`semel.errors`; what no code stands for, such as a wrong method, carries E-REQUEST-001.
+
+Source: RFC 9457.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from semel.errors import BadRequest, DatabaseUnreachable, SemelError, Unauthenticated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: When to come back, where coming back helps.
+RETRY_AFTER_SECONDS = 5
+
+
+def answer(
+    error: SemelError, *, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """
+    *error* as an answer.
+
+    Args:
+        error: Its class says title, code and remedy, its text the detail.
+        status: Instead of the class's own.
+        headers: To be sent with it.
+    """
+    own = {
+        "type": f"urn:semel:error:{error.code}",
+        "title": error.title,
+        "status": status or error.http_status,
+        "detail": str(error) or error.title,
+        "code": error.code,
+        "retryable": error.retryable,
+        "remedy": error.remedy,
+    }
+    sent = dict(headers or {})
+    if error.http_status == HTTPStatus.SERVICE_UNAVAILABLE:
+        sent["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if isinstance(error, Unauthenticated):
+        sent["WWW-Authenticate"] = 'Bearer realm="semel"'
+    return Response(
+        json.dumps(own, ensure_ascii=False),
+        status_code=own["status"],
+        headers=sent,
+        media_type="application/problem+json",
+    )
