@@ -1,6 +1,7 @@
 """The embedded server under SIGKILL: of users, supervisor, postmaster, initdb, and at once."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,8 @@ def test_a_backend_that_outlives_its_postmaster_does_not_block_the_next(home: Pa
             [sys.executable, "-c", BUSY, server.dsn], stdout=subprocess.PIPE, text=True
         )
         backend = said_pid(busy)
+        with psycopg.connect(server.dsn) as conn:
+            until(lambda: conn.execute(LOOPS, [backend]).fetchone() == (True,))
         os.kill(supervisor(home), signal.SIGSTOP)  # Nobody may tidy up before the kill.
         os.kill(server.postmaster_pid, signal.SIGKILL)
         os.kill(supervisor(home), signal.SIGKILL)
@@ -165,12 +168,19 @@ def test_a_backend_that_outlives_its_postmaster_does_not_block_the_next(home: Pa
         kill(busy)
 
 
+LOOPS = "select state = 'active' and query like 'do %%' from pg_stat_activity where pid = %s"
 BUSY = """
 import sys, psycopg
 conn = psycopg.connect(sys.argv[1])
 print(conn.info.backend_pid, flush=True)
 conn.execute("do $$ begin loop perform 1; end loop; end $$")
 """
+
+
+def test_a_server_whose_home_was_removed_ends_with_its_last_user(home: Path) -> None:
+    with use(home) as server:
+        shutil.rmtree(home)
+    until(lambda: gone(server.postmaster_pid))
 
 
 def test_a_killed_initdb_never_looks_finished(home: Path) -> None:

@@ -113,7 +113,9 @@ def test_a_server_is_reached_over_its_socket_and_keeps_rows_between_lives(home: 
     with use(home, settings=FAST) as server, psycopg.connect(server.dsn) as conn:
         assert conn.execute("select n from kept").fetchone() == (42,)
         assert conn.execute("show listen_addresses").fetchone() == ("",)
-        assert conn.execute("show server_version").fetchone() == (server.version,)
+        row = conn.execute("show server_version").fetchone()
+        assert row
+        assert str(row[0]).startswith(server.version)
 
 
 def test_a_server_is_durable_unless_a_test_asks_otherwise(home: Path) -> None:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from semel.errors import BadRequest, DatabaseUnreachable, SemelError, Unauthenticated
+from semel.errors import Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from semel.errors import SemelError
 
 #: When to come back, where coming back helps.
 RETRY_AFTER_SECONDS = 5
@@ -35,23 +37,24 @@ def answer(
         status: Instead of the class's own.
         headers: To be sent with it.
     """
+    status = status or error.http_status
     own = {
         "type": f"urn:semel:error:{error.code}",
         "title": error.title,
-        "status": status or error.http_status,
+        "status": status,
         "detail": str(error) or error.title,
         "code": error.code,
         "retryable": error.retryable,
         "remedy": error.remedy,
     }
     sent = dict(headers or {})
-    if error.http_status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
         sent["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, Unauthenticated):
         sent["WWW-Authenticate"] = 'Bearer realm="semel"'
     return Response(
         json.dumps(own, ensure_ascii=False),
-        status_code=own["status"],
+        status_code=status,
         headers=sent,
         media_type="application/problem+json",
     )

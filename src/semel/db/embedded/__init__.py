@@ -14,7 +14,10 @@ of the kernel, not by lists. Who lives, and what happens when it is killed:
     supervisor    holds supervisor.lock        the kernel asks the postmaster to shut down;
                                                the next user starts both again
     postmaster    inherits server.lock         the supervisor starts it again; users reconnect
-    initdb        works under another name     the next supervisor starts over
+    initdb        works under another name     the next supervisor makes a new one
+
+`use` believes only answers: of the supervisor, then of the postmaster, both after the
+call. A server found so may still be killed a moment later; then call `use` again.
 
 Everything is in HOME: the data, the log (named in every error), the socket. The socket's
 folder moves to the temporary place when its name is too long. Root's server runs as an

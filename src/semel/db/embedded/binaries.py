@@ -121,7 +121,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
         return
     for name in WHEELS:
         spec = importlib.util.find_spec(name)
-        for place in (spec and spec.submodule_search_locations) or ():
+        for place in (spec.submodule_search_locations if spec else None) or ():
             folder = Path(place) / "pginstall" / "bin"
             if folder.is_dir():
                 yield folder.resolve()

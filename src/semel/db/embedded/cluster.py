@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -195,7 +195,9 @@ def _pid_file(home: Home) -> list[str]:
 
 
 @contextmanager
-def _path_for(folder: Path, account: Account) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _path_for(
+    folder: Path, account: Account
+) -> Generator[tuple[str, tuple[int, ...]], None, None]:
     """Yield a path that leads *account* to *folder*, and the descriptors it goes through."""
     if account.name is None or not BY_DESCRIPTOR:
         yield str(folder), ()

@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def is_free(path: Path, *, shared: bool = False) -> bool:
 
 
 @contextmanager
-def held(path: Path, *, deadline: float) -> Iterator[None]:
+def held(path: Path, *, deadline: float) -> Generator[None, None, None]:
     """Hold the lock on *path* for a block; as `take`."""
     lock = take(path, deadline=deadline)
     try:

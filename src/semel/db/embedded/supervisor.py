@@ -86,7 +86,9 @@ class Supervisor:
             if not ready and cluster.is_ready(self.home, child.pid):
                 ready = True
                 self._tell(child, socket_dir)
-            if self.stopping and asked_at is None and cluster.speaks(self.home, child.pid):
+            # Not before it has handlers; its file says so, unless HOME was removed since.
+            listens = ready or cluster.speaks(self.home, child.pid)
+            if self.stopping and asked_at is None and listens:
                 self.home.ready.unlink(missing_ok=True)
                 child.send_signal(signal.SIGINT)
                 asked_at = time.monotonic()

@@ -26,8 +26,11 @@ declare
     v_runs    uuid[];
 begin
     perform semel.project_require(p_project);
-    insert into semel.project (project_id, created_at) values (p_project, v_now)
-    on conflict on constraint project_pkey do nothing;
+    -- Asked first, since an insert would wait for the sweep that holds the row.
+    if not exists (select from semel.project as p where p.project_id = p_project) then
+        insert into semel.project (project_id, created_at) values (p_project, v_now)
+        on conflict on constraint project_pkey do nothing;
+    end if;
     select * into v_project from semel.project as p where p.project_id = p_project for update skip locked;
     if not found then
         return;  -- another sweep is at it

@@ -12,6 +12,7 @@ create or replace function semel.step_record(
     p_keys text[], p_entries text[], p_contents text[], p_now timestamptz default null
 ) returns table (step_key text, outcome text, content text)
 language plpgsql security definer set search_path = pg_catalog as $$
+#variable_conflict use_column
 declare
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
     v_attempt int;

@@ -17,8 +17,10 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
     perform semel.project_require(p_project);
-    insert into semel.project (project_id, created_at) values (p_project, v_now)
-    on conflict on constraint project_pkey do nothing;
+    if not exists (select from semel.project as p where p.project_id = p_project) then
+        insert into semel.project (project_id, created_at) values (p_project, v_now)
+        on conflict on constraint project_pkey do nothing;
+    end if;
     insert into semel.agent as a (project_id, agent, max_attempts, executor, seen_at)
     select p_project, x.agent, x.max_attempts, x.executor, v_now
     from unnest(p_agents, p_max_attempts, p_executors) as x(agent, max_attempts, executor)

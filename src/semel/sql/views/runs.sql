@@ -1,25 +1,28 @@
--- Runs, live and finished, one row each.
+-- Runs, live and finished, one row each. Scalar subqueries and equal types on both sides, so that
+-- a page in the order of run_id is a merge of index scans, however long the history.
 create or replace view semel.runs as
 select r.project_id, r.run_id, r.agent, r.status, r.priority::int as priority, r.attempt_count,
-    coalesce(r.max_attempts, a.max_attempts, 3) as max_attempts, r.fence, r.worker_id, r.lease_until,
-    greatest(r.heartbeat_at, case when r.worker_id is not null then w.beat_at end) as heartbeat_at,
+    coalesce(r.max_attempts, (select a.max_attempts from semel.agent as a
+                              where a.project_id = r.project_id and a.agent = r.agent), 3) as max_attempts,
+    r.fence, r.worker_id, r.lease_until,
+    greatest(r.heartbeat_at, (select w.beat_at from semel.worker as w
+                              where w.project_id = r.project_id and w.worker_id = r.worker_id)) as heartbeat_at,
     r.reaped_at, r.failure_code, r.failure_reason,
-    coalesce(r.input, i.input) as input, null::jsonb as result,
+    coalesce(r.input, (select i.input from semel.run_input as i
+                       where i.project_id = r.project_id and i.run_id = r.run_id)) as input,
+    null::jsonb as result,
     '[]'::jsonb as saga_steps, r.source, r.event_id, r.parent_run_id,
     r.ready_at, r.due_at, r.created_at, r.started_at, null::timestamptz as finished_at
 from semel.run as r
-left join semel.agent as a on a.project_id = r.project_id and a.agent = r.agent
-left join semel.worker as w on w.project_id = r.project_id and w.worker_id = r.worker_id
-left join semel.run_input as i on i.project_id = r.project_id and i.run_id = r.run_id
 union all
-select h.project_id, h.run_id, h.agent, h.status, h.priority, h.attempt_count,
-    coalesce(h.max_attempts, 3), h.fence, h.worker_id, null,
+select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_count,
+    coalesce(h.max_attempts, 3), h.fence, h.worker_id, null::timestamptz,
     h.heartbeat_at, h.reaped_at, h.failure_code, h.failure_reason,
-    coalesce(h.input, i.input), h.result,
+    coalesce(h.input, (select i.input from semel.run_input as i
+                       where i.project_id = h.project_id and i.run_id = h.run_id)), h.result,
     '[]'::jsonb, h.source, h.event_id, h.parent_run_id,
-    null, null, h.created_at, h.started_at, h.finished_at
-from semel.run_history as h
-left join semel.run_input as i on i.project_id = h.project_id and i.run_id = h.run_id;
+    null::timestamptz, null::timestamptz, h.created_at, h.started_at, h.finished_at
+from semel.run_history as h;
 
 -- Attempts, one row for each claim: the one running, those that ended early, and the one that
 -- completed its run (which history records itself).

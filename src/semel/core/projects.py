@@ -1,0 +1,60 @@
+"""
+Projects: which there are, and which one an id is in.
+
+For people at a command line, who have an id and no project. Everything a program does names its
+project; nothing here is on the way of an event or a run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from semel.core.call import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+
+def list_projects() -> Call[list[str]]:
+    """Every project that an event, a run, a source or a worker belongs to, by name."""
+    # One probe for each project, however much it holds.
+    return Call(
+        "with recursive e(p) as ("
+        "  select min(project_id) from semel.events"
+        "  union all select (select min(n.project_id) from semel.events as n where n.project_id > e.p)"
+        "  from e where e.p is not null"
+        "), r(p) as ("
+        "  select min(project_id) from semel.runs"
+        "  union all select (select min(n.project_id) from semel.runs as n where n.project_id > r.p)"
+        "  from r where r.p is not null"
+        ") select p from e where p is not null union select p from r where p is not null"
+        " union select project_id from semel.sources union select project_id from semel.workers"
+        " order by 1",
+        (),
+        lambda rows: [row[0] for row in rows],
+    )
+
+
+def project_of_run(run_id: UUID, projects: Sequence[str]) -> Call[str | None]:
+    """The one of *projects* that has this run."""
+    return Call(
+        "select p from unnest(%s::text[]) as p where exists"
+        " (select from semel.runs as r where r.project_id = p and r.run_id = %s)",
+        (list(projects), run_id),
+        _first,
+    )
+
+
+def project_of_event(event_id: UUID, projects: Sequence[str]) -> Call[str | None]:
+    """The one of *projects* that has this event."""
+    return Call(
+        "select p from unnest(%s::text[]) as p where exists"
+        " (select from semel.events as e where e.project_id = p and e.event_id = %s)",
+        (list(projects), event_id),
+        _first,
+    )
+
+
+def _first(rows: Sequence[Any]) -> str | None:
+    return rows[0][0] if rows else None

@@ -1,0 +1,208 @@
+"""
+Reads: what the views say, as JSON, for the HTTP API, the command line and the metrics.
+
+A record has its view's columns as members; ids are strings, times are ISO 8601 in UTC. Lists
+come newest first, a page at a time. Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from semel.core.call import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+    from uuid import UUID
+
+    from semel.model import Json
+
+    Record: TypeAlias = dict[str, Json]
+
+PAGE = 50
+PAGE_MAX = 200
+
+
+def list_runs(
+    project: str,
+    *,
+    status: str | None = None,
+    agent: str | None = None,
+    before: UUID | None = None,
+    limit: int = PAGE,
+) -> Call[list[Record]]:
+    """
+    At most *limit* runs by run_id, newest first, optionally of one status or agent.
+
+    *before* is the last run of the page before. Ask for one more than you show to learn
+    whether another page follows.
+    """
+    return Call(
+        "select to_jsonb(r) from semel.runs as r"
+        " where r.project_id = %s and (%s::uuid is null or r.run_id < %s)"
+        " and (%s::text is null or r.status = %s) and (%s::text is null or r.agent = %s)"
+        " order by r.run_id desc limit %s",
+        (project, before, before, status, status, agent, agent, limit),
+        _records,
+    )
+
+
+def show_run(project: str, run_id: UUID) -> Call[Record | None]:
+    """One run with its attempts, events, deliveries and steps, each oldest first."""
+    return Call(
+        "select to_jsonb(r) || jsonb_build_object("
+        " 'attempts', (select coalesce(jsonb_agg(to_jsonb(a) - '{project_id,run_id}'::text[]"
+        "    order by a.fence, a.claimed_at), '[]') from semel.attempts as a"
+        "    where a.project_id = r.project_id and a.run_id = r.run_id),"
+        " 'events', (select coalesce(jsonb_agg(to_jsonb(e) - '{project_id,run_id}'::text[]"
+        "    order by e.first_seen_at), '[]') from semel.run_events as e"
+        "    where e.project_id = r.project_id and e.run_id = r.run_id),"
+        " 'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) - '{project_id,run_id}'::text[]"
+        "    order by d.received_at, d.delivery_id), '[]') from semel.deliveries as d"
+        "    where d.project_id = r.project_id and d.run_id = r.run_id),"
+        " 'steps', (select coalesce(jsonb_agg(to_jsonb(s) - '{project_id,run_id}'::text[]"
+        "    order by s.recorded_at), '[]') from semel.steps as s"
+        "    where s.project_id = r.project_id and s.run_id = r.run_id))"
+        " from semel.runs as r where r.project_id = %s and r.run_id = %s",
+        (project, run_id),
+        _record,
+    )
+
+
+def list_events(
+    project: str,
+    *,
+    source: str | None = None,
+    before: UUID | None = None,
+    limit: int = PAGE,
+) -> Call[list[Record]]:
+    """Events by event_id, newest first; paged as `list_runs`."""
+    return Call(
+        "select to_jsonb(e) from semel.events as e"
+        " where e.project_id = %s and (%s::uuid is null or e.event_id < %s)"
+        " and (%s::text is null or e.source = %s)"
+        " order by e.event_id desc limit %s",
+        (project, before, before, source, source, limit),
+        _records,
+    )
+
+
+def show_event(project: str, event_id: UUID) -> Call[Record | None]:
+    """One event with its deliveries, oldest first."""
+    return Call(
+        "select to_jsonb(e) || jsonb_build_object('deliveries',"
+        " (select coalesce(jsonb_agg(to_jsonb(d) order by d.received_at, d.delivery_id), '[]')"
+        "  from semel.deliveries as d"
+        "  where d.project_id = e.project_id and d.event_id = e.event_id))"
+        " from semel.events as e where e.project_id = %s and e.event_id = %s",
+        (project, event_id),
+        _record,
+    )
+
+
+def explain_event(project: str, source: str, provider_id: str) -> Call[list[Record]]:
+    """Every delivery of one provider's id, oldest first: what became of it, and why."""
+    return Call(
+        "select to_jsonb(d) from semel.deliveries as d where d.project_id = %s"
+        " and d.dedupe_key = encode(semel.parts_digest(%s, %s), 'hex')"
+        " order by d.received_at, d.delivery_id limit 1000",
+        (project, source, provider_id),
+        _records,
+    )
+
+
+def list_deliveries(
+    project: str, *, verdict: str | None = None, source: str | None = None, limit: int = PAGE
+) -> Call[list[Record]]:
+    """The latest deliveries, newest first; `verdict` finds the quarantined ones."""
+    return Call(
+        "select to_jsonb(d) from semel.deliveries as d where d.project_id = %s"
+        " and (%s::text is null or d.verdict = %s) and (%s::text is null or d.source = %s)"
+        " order by d.received_at desc, d.delivery_id desc limit %s",
+        (project, verdict, verdict, source, source, limit),
+        _records,
+    )
+
+
+def list_agents(project: str) -> Call[list[Record]]:
+    """Agents that a worker has announced, by name."""
+    return Call(
+        "select to_jsonb(a) from semel.agents as a where a.project_id = %s order by a.agent",
+        (project,),
+        _records,
+    )
+
+
+def list_workers(project: str) -> Call[list[Record]]:
+    """Workers, the latest sign of life first. silent_seconds is by the database's clock."""
+    return Call(
+        "select to_jsonb(w) - 'silent'"
+        "  || jsonb_build_object('silent_seconds', extract(epoch from w.silent))"
+        " from semel.workers as w where w.project_id = %s"
+        " order by w.beat_at desc, w.worker_id limit 1000",
+        (project,),
+        _records,
+    )
+
+
+def count_runs(project: str) -> Call[list[Record]]:
+    """How many runs each agent has in each state, finished ones included."""
+    return Call(
+        "select to_jsonb(c) from (select r.agent, r.status, count(*) as runs"
+        " from semel.runs as r where r.project_id = %s"
+        " group by r.agent, r.status order by r.agent, r.status) as c",
+        (project,),
+        _records,
+    )
+
+
+def schema_version() -> Call[int]:
+    """The number of the last table file that the database has."""
+    return Call(
+        "select max(left(m.name, 4)::int) from semel.migration as m where m.kind = 'tables'",
+        (),
+        lambda rows: int(rows[0][0]),
+    )
+
+
+def live_runs() -> Call[list[tuple[str, str, int]]]:
+    """Live runs of all projects, as (agent, status, how many)."""
+    return Call(
+        "select r.agent, r.status, count(*) from semel.runs as r where r.status in"
+        " ('PENDING', 'RUNNING', 'WAITING_TOOL', 'WAITING_APPROVAL', 'RESUMED')"
+        " group by r.agent, r.status",
+        (),
+        lambda rows: [(agent, status, runs) for agent, status, runs in rows],
+    )
+
+
+def oldest_ready() -> Call[list[tuple[str, float]]]:
+    """For each agent with a claimable run in any project: (agent, seconds it waits)."""
+    return Call(
+        "select r.agent,"
+        " greatest(0, extract(epoch from clock_timestamp() - min(r.ready_at)))::float8"
+        " from semel.runs as r where r.ready_at is not null group by r.agent",
+        (),
+        lambda rows: [(agent, seconds) for agent, seconds in rows],
+    )
+
+
+def _records(rows: Sequence[Any]) -> list[Record]:
+    return [_utc(row[0]) for row in rows]
+
+
+def _record(rows: Sequence[Any]) -> Record | None:
+    return _utc(rows[0][0]) if rows else None
+
+
+def _utc(record: dict[str, Any]) -> Record:
+    """*record* with its own times in UTC; what users put into input and result is theirs."""
+    for name, value in record.items():
+        if isinstance(value, str) and name.endswith(("_at", "_until")):
+            at = datetime.fromisoformat(value).astimezone(UTC)
+            record[name] = at.isoformat().replace("+00:00", "Z")
+        elif name in {"attempts", "events", "deliveries", "steps"}:
+            record[name] = [_utc(each) for each in value]
+    return record

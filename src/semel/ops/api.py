@@ -1,0 +1,203 @@
+"""
+The API: /v1/{project}/..., for programs with a bearer token.
+
+A token belongs to one project and one role. A start is an event of source `api`, or of the
+source its token is bound to, so a client's retry with the same key finds the first run. Reads
+are the views as JSON.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from semel.config.settings import AGENT, PROJECT
+from semel.core import reads
+from semel.core.text import load_object
+from semel.core.tokens import token_check
+from semel.db.execute import arun
+from semel.edges import body, idempotency_key
+from semel.edges.acceptor import ours
+from semel.edges.channel import kept
+from semel.edges.ingress import clock, respond
+from semel.errors import BadRequest, Forbidden, NoSuchRun, Unauthenticated
+from semel.model import Offer, RunStatus
+from semel.ops.query import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from psycopg_pool import AsyncConnectionPool
+    from starlette.requests import Request
+
+    from semel.config import Settings
+    from semel.core.call import Call
+    from semel.edges.acceptor import Acceptor
+    from semel.model import Grant, Role
+
+T = TypeVar("T")
+
+READERS: frozenset[Role] = frozenset({"viewer", "operator", "approver", "admin"})
+STARTERS: frozenset[Role] = frozenset({"producer", "operator", "admin"})
+
+_MEMBERS = frozenset({"agent", "input", "priority"})
+TOKEN_CHARS_MAX = 500
+
+
+class Api:
+    """The routes of /v1."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
+        acceptor: Acceptor,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._acceptor = acceptor
+
+    def routes(self) -> list[Route]:
+        """Every route; a GET answers HEAD too."""
+        gets = {
+            "runs/{run_id}": self.show_run,
+            "events": self.list_events,
+            "agents": self.list_agents,
+            "workers": self.list_workers,
+        }
+        return [
+            Route("/v1/{project}/runs", self._runs, methods=["GET", "POST"]),
+            *(
+                Route(f"/v1/{{project}}/{path}", self._reader(get))
+                for path, get in gets.items()
+            ),
+        ]
+
+    async def _runs(self, request: Request) -> Response:
+        if request.method == "POST":
+            return await self.start_run(request)
+        return await self._reader(self.list_runs)(request)
+
+    async def start_run(self, request: Request) -> Response:
+        """Start a run, or find the one that the same key started."""
+        grant = await self._grant(request, STARTERS)
+        project = request.path_params["project"]
+        source = grant.source or "api"
+        raw = await body.whole(request, self._settings.server)
+        if raw is None:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+        headers = [
+            (name.decode("latin-1").lower(), value.decode("latin-1"))
+            for name, value in request.headers.raw
+        ]
+        configured = self._settings.sources.get((project, source))
+        key = idempotency_key.find(
+            headers, required=configured is not None and configured.require_key
+        )
+        agent, given, priority = _start(load_object(raw))
+        offer = Offer(
+            source=source,
+            channel="api",
+            id=key,
+            agent=agent,
+            input=given,
+            priority=priority,
+            compare=key is not None,
+            body=raw,
+            headers=kept(headers),
+        )
+        now = clock(request) if self._settings.testing else None
+        return respond(await self._acceptor.accept(project, [offer], now=now))
+
+    async def list_runs(self, request: Request, project: str) -> Response:
+        """A page of runs, newest first."""
+        query = Query(request, "status", "agent", "cursor", "limit")
+        call = reads.list_runs(
+            project,
+            status=query.one_of("status", RunStatus),
+            agent=query.text("agent"),
+            before=query.uuid("cursor"),
+            limit=query.limit() + 1,
+        )
+        return query.page("runs", await self._run(call), "run_id")
+
+    async def show_run(self, request: Request, project: str) -> Response:
+        """One run with its timeline."""
+        told = request.path_params["run_id"]
+        try:
+            run_id = UUID(told)
+        except ValueError:
+            raise BadRequest(f"{told[:80]!r} is no run id: it is a UUID") from None
+        found = await self._run(reads.show_run(project, run_id))
+        if found is None:
+            raise NoSuchRun(f"there is no run {run_id} in project {project!r}")
+        return JSONResponse(found)
+
+    async def list_events(self, request: Request, project: str) -> Response:
+        """A page of events, newest first."""
+        query = Query(request, "source", "cursor", "limit")
+        call = reads.list_events(
+            project,
+            source=query.text("source"),
+            before=query.uuid("cursor"),
+            limit=query.limit() + 1,
+        )
+        return query.page("events", await self._run(call), "event_id")
+
+    async def list_agents(self, request: Request, project: str) -> Response:
+        """Every agent that a worker has announced."""
+        Query(request)
+        return JSONResponse({"agents": await self._run(reads.list_agents(project))})
+
+    async def list_workers(self, request: Request, project: str) -> Response:
+        """Every worker, the latest sign of life first."""
+        Query(request)
+        return JSONResponse({"workers": await self._run(reads.list_workers(project))})
+
+    def _reader(
+        self, get: Callable[[Request, str], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            await self._grant(request, READERS)
+            return await get(request, request.path_params["project"])
+
+        return endpoint
+
+    async def _grant(self, request: Request, allowed: frozenset[Role]) -> Grant:
+        lines = request.headers.getlist("authorization")
+        scheme, _, token = (lines[0] if len(lines) == 1 else "").strip().partition(" ")
+        token = token.strip()
+        project = request.path_params["project"]
+        grant = None
+        if scheme.lower() == "bearer" and token and PROJECT.fullmatch(project):
+            grant = await self._run(token_check(project, token[:TOKEN_CHARS_MAX]))
+        if grant is None:
+            raise Unauthenticated(f"no token of project {project[:80]!r} came with the request")
+        if grant.role not in allowed:
+            raise Forbidden(f"the role {grant.role} does not allow {request.method} here")
+        return grant
+
+    async def _run(self, call: Call[T]) -> T:
+        try:
+            async with self._pool.connection() as conn:
+                return await arun(conn, call)
+        except psycopg.Error as error:
+            raise ours(error) from error
+
+
+def _start(told: dict[str, Any]) -> tuple[str, Any, int]:
+    """(agent, input, priority) of a request to start a run."""
+    unknown = sorted(set(told) - _MEMBERS)
+    if unknown:
+        raise BadRequest(f"unknown member {unknown[0]!r}: there are agent, input and priority")
+    agent, priority = told.get("agent"), told.get("priority", 5)
+    if not isinstance(agent, str) or not AGENT.fullmatch(agent):
+        raise BadRequest("agent is missing or no agent's name: 1 to 128 of A-Z, a-z, 0-9, _.-")
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= 9:  # noqa: PLR2004
+        raise BadRequest("priority is a whole number from 0 (last) to 9 (first)")
+    return agent, told.get("input"), priority

@@ -1,0 +1,90 @@
+"""
+The command line: noun, then verb; one file for each noun.
+
+Exit codes: 0 done, 1 refused (the code is printed), 2 misuse, 3 the database is out of reach,
+130 interrupted. Who decides is SQL; a command only asks and shows. No traceback is shown for
+what Semel refuses or for a database that is away.
+"""
+
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated, cast
+
+import psycopg
+import typer
+
+from semel.db.execute import translated
+from semel.errors import BadRequest, SemelError
+from semel.ops import leash
+from semel.ops.cli import db, event, look, process, run, schema, screen, token, up
+from semel.ops.cli.command import Desk, JsonFlag, ProjectName, checked, command
+
+INTERRUPTED = 130
+#: Every way of misusing a command; typer names only one of the family.
+_Misuse = cast("type[Exception]", typer.BadParameter.__base__)
+
+app = typer.Typer(
+    help="Work that happens exactly once and survives crashes, on PostgreSQL.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+command(app, "up")(up.up)
+command(app, "serve")(process.serve)
+command(app, "worker")(process.worker)
+command(app, "upkeep")(process.upkeep)
+command(app, "migrate")(schema.migrate)
+app.add_typer(db.db, name="db")
+app.add_typer(run.run, name="run")
+app.add_typer(event.event, name="event")
+app.add_typer(token.token, name="token")
+command(app, "doctor")(look.doctor)
+command(app, "config")(look.config)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        screen.text(f"semel {metadata.version('semel')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    context: typer.Context,
+    json: JsonFlag = False,
+    project: ProjectName = None,
+    version: Annotated[  # noqa: ARG001 - its callback answers it
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    context.obj = Desk(json=json, told=checked(project))
+
+
+def cli(arguments: Sequence[str]) -> int:
+    """Run the command that *arguments* spell; answers the exit code."""
+    json = "--json" in arguments
+    leash.follow()
+    try:
+        code = app(list(arguments) or ["--help"], prog_name="semel", standalone_mode=False)
+    except SemelError as error:
+        screen.refuse(error, json=json)
+        return error.exit_code
+    except psycopg.Error as error:
+        ours = translated(error)
+        if not isinstance(ours, SemelError):
+            raise
+        screen.refuse(ours, json=json)
+        return ours.exit_code
+    except _Misuse as misuse:
+        said = getattr(misuse, "format_message", misuse.__str__)()
+        screen.complain(
+            BadRequest.code,
+            said,
+            "`semel --help`, or the command with --help, says what there is.",
+            json=json,
+        )
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0

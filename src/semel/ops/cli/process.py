@@ -1,0 +1,105 @@
+"""
+`semel serve`, `worker` and `upkeep`: one process each.
+
+Each holds the embedded server while it runs, waits for a database that is down, and refuses a
+schema that is not its own.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from semel import log
+from semel.config import Settings
+from semel.ops import place
+from semel.ops.cli.command import Desk
+from semel.runtime.app import load
+from semel.runtime.upkeep import Upkeep
+from semel.runtime.worker import work
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP", help="path/file.py or package.module, with :name for one App of several"
+    ),
+]
+MaybeTarget = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP]",
+        help="The application; semel.toml beside it is used where there is none here.",
+    ),
+]
+
+
+def serve(desk: Desk, app: MaybeTarget = None) -> None:
+    """Receive events and answer the API."""
+    from semel.ops.server import serve as serve_on  # noqa: PLC0415 - the server extra; a worker needs none of it
+
+    beside(app)
+    with _process(desk) as settings:
+        serve_on(settings)
+
+
+def worker(desk: Desk, app: Target) -> None:
+    """Claim runs and execute their handlers."""
+    beside(app)
+    loaded = load(app)
+    with _process(desk) as settings:
+        work(loaded, settings, target=app, dsn=settings.dsn or "")
+
+
+def upkeep(
+    desk: Desk,
+    once: Annotated[
+        bool, typer.Option("--once", help="Sweep everything once, say what was done, and end.")
+    ] = False,
+) -> None:
+    """Recover runs of lost workers, and make due ones ready."""
+    if once:
+        with place.connection(desk.settings), place.database(desk.settings) as dsn:
+            desk.answer(Upkeep(desk.settings, dsn=dsn).once())
+        return
+    # Taken by sigwait below: a handler could run while the sweeping thread's event is locked.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    with _process(desk) as settings:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        sweeps = Upkeep(settings, dsn=settings.dsn or "")
+        thread = threading.Thread(target=sweeps.run, name="semel-upkeep", daemon=True)
+        thread.start()
+        signal.sigwait(signals)
+        sweeps.stop()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        thread.join()
+
+
+def beside(app: str | None) -> str | None:
+    """Use the semel.toml beside *app* where none is told or here; answers its path if so."""
+    place_ = (app or "").partition(":")[0]
+    found = Path(place_).parent / "semel.toml"
+    if (
+        os.environ.get("SEMEL_CONFIG")
+        or Path("semel.toml").exists()
+        or not place_.endswith(".py")
+        or not found.is_file()
+    ):
+        return None
+    os.environ["SEMEL_CONFIG"] = str(found)
+    return str(found)
+
+
+@contextmanager
+def _process(desk: Desk) -> Iterator[Settings]:
+    """Be a long-running process: log, hold and await the database."""
+    log.setup(json=True if desk.json else None)
+    settings = desk.settings
+    with place.database(settings) as dsn:
+        place.await_schema(settings, dsn)
+        yield replace(settings, dsn=dsn)

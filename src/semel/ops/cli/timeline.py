@@ -1,0 +1,149 @@
+"""
+Timeline: a run or an event as a story for a person, oldest first.
+
+Works on the records of `semel.core.reads`; decides nothing and asks nothing.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+Record = Mapping[str, Any]
+
+#: Of an input, a result or a reason, this much is shown; --json has the whole.
+TEXT_CHARS_MAX = 1000
+#: Of many deliveries, this many are shown.
+DELIVERIES_MAX = 20
+
+
+def of_run(run: Record) -> str:
+    """All that happened to *run*."""
+    head = [
+        f"run       {run['run_id']}",
+        f"agent     {run['agent']} in project {run['project_id']}, priority {run['priority']}",
+        f"status    {run['status']}{_cause(run)}",
+        f"attempts  {run['attempt_count']} of {run['max_attempts']}, fence {run['fence']}",
+        f"input     {_value(run['input'])}",
+    ]
+    if run["status"] == "COMPLETED":
+        head.append(f"result    {_value(run['result'])}")
+    moments = [
+        (run["created_at"], "created"),
+        *(_event(event) for event in run["events"]),
+        *_deliveries(run["deliveries"]),
+        *(_attempt(attempt) for attempt in run["attempts"]),
+        *(_step(step) for step in run["steps"]),
+    ]
+    if run["finished_at"]:
+        moments.append((run["finished_at"], str(run["status"])))
+    return "\n".join([*head, "", *_lines(moments)])
+
+
+def of_event(event: Record) -> str:
+    """*event* and its deliveries."""
+    head = [
+        f"event     {event['event_id']}",
+        f"source    {event['source']} ({event['channel_type']}) in project {event['project_id']}",
+        f"id        {event['provider_event_id']}",
+        f"run       {event['run_id'] or '-'}",
+        f"seen      {_times(event['hits'])}, first {moment(event['first_seen_at'])}, last {moment(event['last_seen_at'])}",
+    ]
+    return "\n".join([*head, "", *deliveries(event["deliveries"])])
+
+
+def explanation(
+    found: Sequence[Record], source: str, provider_id: str, project: str | None
+) -> str:
+    """In one sentence, why there is or is not a run."""
+    where = f"source {source} in {f'project {project}' if project else 'any project'}"
+    if not found:
+        return (
+            f"No delivery with id {provider_id} is known for {where}. It never came, or it was refused as not"
+            " authentic (nothing is kept of that), or no id could be read from it"
+            " (`semel event list --verdict quarantined`), or its retention has ended."
+        )
+    runs = list(
+        dict.fromkeys(
+            str(one["run_id"]) for one in found if one["verdict"] == "new" and one["run_id"]
+        )
+    )
+    came = f"Id {provider_id} came {_times(len(found))} to {where}"
+    if runs:
+        return f"{came} and made {'run' if len(runs) == 1 else 'runs'} {', '.join(runs)}."
+    known = next((str(one["run_id"]) for one in found if one["run_id"]), None)
+    return f"{came}; the run is {known}." if known else f"{came} and made no run."
+
+
+def deliveries(found: Sequence[Record]) -> list[str]:
+    """One line for each delivery: when, the verdict, why."""
+    return _lines(_deliveries(found))
+
+
+def moment(at: str | None) -> str:
+    """A time to the second, in UTC."""
+    return f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%SZ}" if at else "-"
+
+
+def _lines(moments: Iterable[tuple[str | None, str]]) -> list[str]:
+    ordered = sorted(moments, key=lambda one: (one[0] is None, one[0] or ""))
+    return [f"{moment(at)}  {said}" for at, said in ordered]
+
+
+def _event(event: Record) -> tuple[str | None, str]:
+    name = f"{event['source']} {event['provider_event_id']}"
+    if event["relation"] == "made":
+        return event["first_seen_at"], f"event     {name} made it; seen {_times(event['hits'])}"
+    return event[
+        "first_seen_at"
+    ], f"event     {name}: {event['relation']} {_value(event['content'])}"
+
+
+def _deliveries(found: Sequence[Record]) -> list[tuple[str | None, str]]:
+    shown = [
+        (one["received_at"], f"delivery  {one['verdict']}: {one['reason']}")
+        for one in found[:DELIVERIES_MAX]
+    ]
+    if len(found) > DELIVERIES_MAX:
+        shown.append(
+            (found[-1]["received_at"], f"delivery  and {len(found) - DELIVERIES_MAX} more")
+        )
+    return shown
+
+
+def _attempt(attempt: Record) -> tuple[str | None, str]:
+    said = f"attempt   {attempt['attempt']}, fence {attempt['fence']}, worker {attempt['worker_id']}: {attempt['outcome']}"
+    if attempt["ended_at"]:
+        said += f" at {moment(attempt['ended_at'])[11:]}"
+    cause = " ".join(str(attempt[name]) for name in ("code", "reason") if attempt[name])
+    return attempt["claimed_at"], f"{said}\n{' ' * 32}{_cut(cause)}" if cause else said
+
+
+def _step(step: Record) -> tuple[str | None, str]:
+    said = f"step      {step['step_key']}: {step['entry']} in attempt {step['attempt']}"
+    return step["recorded_at"], f"{said} {_value(step['content'])}"
+
+
+def _cause(run: Record) -> str:
+    return (
+        f" {run['failure_code']} {_cut(str(run['failure_reason']))}"
+        if run["failure_code"]
+        else ""
+    )
+
+
+def _value(value: Any) -> str:
+    return _cut(json.dumps(value, ensure_ascii=False))
+
+
+def _cut(said: str) -> str:
+    whole = said.partition("\n")[0]
+    return (
+        whole
+        if len(whole) <= TEXT_CHARS_MAX
+        else whole[:TEXT_CHARS_MAX] + "… (--json shows all)"
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

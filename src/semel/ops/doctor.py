@@ -1,0 +1,231 @@
+"""
+Doctor: checks in a column, and a remedy on each line that fails.
+
+`ok` is well, `note` is worth knowing, `FAIL` needs a hand. It changes nothing, and looks at every
+project.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import psycopg
+
+from semel.core import health, reads, runs
+from semel.db import migrate
+from semel.db.execute import run, translated
+from semel.errors import SchemaMismatch, SemelError
+from semel.ops import place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semel.config import Settings
+
+    Status = Literal["ok", "note", "FAIL"]
+
+VERSION_MIN = 150_000
+CLOCK_DIFFERENCE_MAX = timedelta(seconds=5)
+#: A sweep comes each 5 seconds; after 15 its successor judges no worker.
+SWEEP_SILENT_MAX = timedelta(seconds=60)
+READY_WAIT_SECONDS_MAX = 300.0
+IDLE_MAX = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: what was looked at, what was found, what to do."""
+
+    status: Status
+    name: str
+    detail: str
+    remedy: str = ""
+
+    def shown(self) -> dict[str, str]:
+        """For JSON."""
+        return {
+            "check": self.name,
+            "status": self.status,
+            "detail": self.detail,
+            "remedy": self.remedy,
+        }
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Every check that the state of things allows; a database away ends them early."""
+    found: list[Check] = []
+    try:
+        with (
+            place.database(settings) as dsn,
+            place.opened(settings, dsn, name="semel-doctor") as conn,
+        ):
+            for check in _database(conn, settings):
+                found.append(check)
+    except (SemelError, psycopg.Error) as error:
+        ours = translated(error)
+        if not isinstance(ours, SemelError):
+            raise
+        # The first line: a server's log may follow.
+        found.append(Check("FAIL", "database", str(ours).partition("\n")[0], ours.remedy))
+    return [*found, *_settings(settings)]
+
+
+def _database(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
+    before = datetime.now(UTC)  # noqa: TID251 - this process's clock is what is compared
+    facts = run(conn, health.server_facts())
+    after = datetime.now(UTC)  # noqa: TID251 - as above
+    if facts.version_number < VERSION_MIN:
+        yield Check(
+            "FAIL", "database", f"PostgreSQL {facts.version}", "upgrade it to 15 or later"
+        )
+    else:
+        yield Check("ok", "database", f"PostgreSQL {facts.version}")
+    yield _durability(facts)
+    yield _clock(facts.now - (before + (after - before) / 2))
+    try:
+        migrate.check(conn)
+    except SchemaMismatch as mismatch:
+        yield Check("FAIL", "schema", str(mismatch), SchemaMismatch.remedy)
+        return
+    yield Check("ok", "schema", f"version {migrate.version()}, functions current")
+    yield _owner(facts.owner)
+    yield from _work(conn, settings)
+    idle = run(conn, health.idle_transactions(IDLE_MAX))
+    if idle:
+        pid, name, age = idle[0]
+        detail = (
+            f"{len(idle)} idle in a transaction, the longest for {_span(age)}: pid {pid} {name}"
+        )
+        yield Check("FAIL", "sessions", detail, f"end it: select pg_terminate_backend({pid})")
+    else:
+        yield Check("ok", "sessions", f"none idle in a transaction for {_span(IDLE_MAX)}")
+
+
+def _durability(facts: health.ServerFacts) -> Check:
+    said = (
+        f"fsync {'on' if facts.fsync else 'off'}, synchronous_commit {facts.synchronous_commit}"
+    )
+    if facts.fsync and facts.synchronous_commit != "off":
+        return Check("ok", "durability", said)
+    return Check(
+        "FAIL",
+        "durability",
+        said,
+        "a crash can undo what was answered: set fsync = on and synchronous_commit = on",
+    )
+
+
+def _clock(difference: timedelta) -> Check:
+    said = f"this machine and the database differ by {abs(difference.total_seconds()) * 1000:.0f} ms"
+    if abs(difference) <= CLOCK_DIFFERENCE_MAX:
+        return Check("ok", "clock", said)
+    return Check(
+        "note",
+        "clock",
+        said,
+        "run a time service on both: only logs suffer, leases use the database's clock",
+    )
+
+
+def _owner(owner: str | None) -> Check:
+    if owner == "semel_owner":
+        return Check("ok", "owner", "the functions run as semel_owner")
+    return Check(
+        "note",
+        "owner",
+        f"the functions run as {owner}, who migrated and could not make the role semel_owner",
+    )
+
+
+def _work(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
+    dead_after = settings.worker.dead_after
+    silent = {
+        project: run(conn, health.upkeep_status(project))
+        for project in run(conn, runs.due_projects())
+    }
+    late = {
+        project: age for project, age in silent.items() if age is None or age > SWEEP_SILENT_MAX
+    }
+    if late:
+        project, age = next(iter(late.items()))
+        said = (
+            f"{project} was swept {_span(age)} ago"
+            if age is not None
+            else f"{project} was never swept"
+        )
+        yield Check("FAIL", "upkeep", said, "is it running? start it: semel upkeep")
+    else:
+        newest = max((age for age in silent.values() if age is not None), default=None)
+        yield Check(
+            "ok",
+            "upkeep",
+            f"swept {_span(newest)} ago" if newest is not None else "no project to sweep yet",
+        )
+    live = run(conn, health.live_workers(dead_after))
+    if live:
+        yield Check("ok", "workers", f"{live} alive")
+    else:
+        yield Check(
+            "FAIL",
+            "workers",
+            f"none gave a sign of life for {_span(dead_after)}",
+            "start one: semel worker APP",
+        )
+    waits = run(conn, reads.oldest_ready())
+    agent, seconds = max(waits, key=lambda one: one[1], default=("", 0.0))
+    if seconds > READY_WAIT_SECONDS_MAX:
+        said = (
+            f"the oldest ready run, of {agent}, waits for {_span(timedelta(seconds=seconds))}"
+        )
+        yield Check(
+            "FAIL",
+            "queue",
+            said,
+            "start more workers, or see what holds them: semel run list --status RUNNING",
+        )
+    else:
+        yield Check(
+            "ok",
+            "queue",
+            f"the oldest ready run waits for {_span(timedelta(seconds=seconds))}"
+            if waits
+            else "empty",
+        )
+    unserved = run(conn, health.unserved_agents(dead_after))
+    if unserved:
+        named = ", ".join(f"{agent} ({count})" for agent, count in unserved)
+        yield Check(
+            "FAIL",
+            "agents",
+            f"runs that no live worker knows: {named}",
+            "start a worker whose APP has them",
+        )
+    else:
+        yield Check("ok", "agents", "every waiting run has a worker that knows it")
+
+
+def _settings(settings: Settings) -> Iterator[Check]:
+    if settings.testing:
+        yield Check(
+            "note",
+            "testing",
+            "SEMEL_TESTING is on: test headers and stop points are honoured",
+            "unset it in production",
+        )
+    else:
+        yield Check("ok", "testing", "off")
+    bare = sorted(source.name for source in settings.sources.values() if not source.secrets)
+    if bare:
+        said = f"no secret: {', '.join(bare)}; whoever reaches {settings.server.host} may post there"
+        yield Check("note", "sources", said, 'add secrets = ["env:NAME"]')
+    else:
+        yield Check("ok", "sources", f"{len(settings.sources)} configured")
+
+
+def _span(age: timedelta) -> str:
+    seconds = max(0.0, age.total_seconds())
+    if seconds < 120:  # noqa: PLR2004 - two minutes
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min"

@@ -1,0 +1,250 @@
+"""
+The server: the ingress, the API, metrics and readiness as one ASGI application and one process.
+
+It starts whether or not the database is there, keeps trying, and tells senders to come back
+meanwhile. SIGTERM and SIGINT let requests in flight end, then close the connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+
+import psycopg
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from semel import log
+from semel.core.inbox import source_register
+from semel.db import migrate
+from semel.db.execute import arun
+from semel.db.pool import pool as make_pool
+from semel.edges import body, problem
+from semel.edges.acceptor import Acceptor, ours
+from semel.edges.ingress import Ingress
+from semel.errors import BadConfig, BadRequest, DatabaseUnreachable, SemelError
+from semel.ops.api import Api
+from semel.ops.metrics import Metrics
+from semel.ops.protocol import limited
+from semel.ops.readiness import Readiness
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from typing import Any
+
+    from psycopg_pool import AsyncConnectionPool
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from semel.config import Settings
+
+#: Requests in flight have this long to end after a stop.
+STOP_SECONDS_MAX = 10
+#: Longer than senders keep an idle connection (Go: 90 s), so that they close it, not we: a POST
+#: that meets our close is lost where the sender does not retry.
+KEEP_ALIVE_SECONDS = 120
+BACKLOG = 2048
+REGISTER_PAUSE_SECONDS_MAX = 5.0
+
+
+def application(settings: Settings) -> Starlette:
+    """
+    The ASGI application of *settings*; its lifespan opens and closes the pool.
+
+    Raises:
+        BadConfig: no dsn is told.
+    """
+    if settings.dsn is None:
+        raise BadConfig(
+            "no dsn is told: set SEMEL_DSN, or use `semel up` for a database of its own"
+        )
+    pool = make_pool(
+        settings.dsn, size=settings.server.pool, name="semel-serve", prepare=not settings.pooler
+    )
+    acceptor = Acceptor(pool, memory=settings.retention.dedupe)
+    metrics = Metrics(pool)
+    readiness = Readiness(settings.dsn)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        await pool.open(wait=False)
+        registering = asyncio.create_task(_register(settings, pool, readiness))
+        try:
+            yield
+        finally:
+            registering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await registering
+            await pool.close()
+            log.event("server.stopped")
+
+    app = Starlette(
+        routes=[
+            *Ingress(settings, acceptor, metrics.observe).routes(),
+            *Api(settings, pool, acceptor).routes(),
+            Route("/metrics", metrics.answer),
+            Route("/healthz", readiness.healthz),
+            Route("/readyz", readiness.readyz),
+        ],
+        # Starlette looks a handler up by the error's class, which its type cannot say.
+        exception_handlers=cast(
+            "Any",
+            {
+                SemelError: _refused,
+                body.Unread: _unread,
+                HTTPException: _no_route,
+                Exception: _failed,
+            },
+        ),
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def serve(settings: Settings) -> None:
+    """
+    Serve until SIGTERM or SIGINT.
+
+    Raises:
+        BadConfig: no dsn is told, or the port is taken.
+    """
+    app = application(settings)
+    host, port = settings.server.host, settings.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise BadConfig(
+            f"[server] cannot listen on {host} port {port}: {error.strerror or error};"
+            " set SEMEL_PORT to a free one"
+        ) from error
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=limited(settings.server.header_bytes_max + 16 * 1024),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+        backlog=BACKLOG,
+    )
+    log.event(
+        "server.started",
+        host=host,
+        port=listening.getsockname()[1],
+        sources=len(settings.sources),
+    )
+    with _stopped_by_signals():
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+class _Stopped(BaseException):
+    """A signal asked this process to stop."""
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """
+    Leave the block when a signal asks for it, as if it had ended.
+
+    uvicorn stops gracefully and then raises the signal again; a signal before uvicorn listens
+    for it must not be lost either.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: object) -> None:
+        raise _Stopped
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    except _Stopped:
+        pass
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+async def _register(
+    settings: Settings,
+    pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
+    readiness: Readiness,
+) -> None:
+    """Announce the sources as soon as the database is there, however long that takes."""
+    told = ""
+    pause = 0.1
+    while (error := await readiness.judge() or await _announce(settings, pool)) is not None:
+        if error.code != told:
+            told = error.code
+            away = isinstance(error, DatabaseUnreachable)
+            log.event("database.lost" if away else "schema.mismatched", reason=str(error))
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, REGISTER_PAUSE_SECONDS_MAX)
+    log.event("database.reached", schema_version=migrate.version())
+
+
+async def _announce(
+    settings: Settings, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]
+) -> SemelError | None:
+    by_project: dict[str, list[tuple[str, str, str | None]]] = {}
+    for source in settings.sources.values():
+        named = (source.name, source.channel, source.agent)
+        by_project.setdefault(source.project, []).append(named)
+    try:
+        async with pool.connection() as conn:
+            for project, sources in by_project.items():
+                await arun(conn, source_register(project, sources))
+    except (SemelError, psycopg.Error) as error:
+        return error if isinstance(error, SemelError) else ours(error)
+    return None
+
+
+async def _refused(_request: Request, error: SemelError) -> Response:
+    return problem.answer(error)
+
+
+async def _unread(_request: Request, error: body.Unread) -> Response:
+    return problem.answer(error.error, status=error.status, headers={"Connection": "close"})
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    said = f"{request.method} {request.url.path[:200]}: {HTTPStatus(error.status_code).phrase}"
+    headers = {**(error.headers or {}), **_verdict(request)}
+    return problem.answer(BadRequest(said), status=error.status_code, headers=headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A fault of ours: the sender may come back, the log says what it was."""
+    route = request.scope.get("route")
+    log.event(
+        "request.failed",
+        method=request.method,
+        route=getattr(route, "path", None),
+        error=type(error).__name__,
+        sqlstate=getattr(error, "sqlstate", None),
+    )
+    return problem.answer(
+        DatabaseUnreachable("the request met a fault of the server"),
+        status=HTTPStatus.INTERNAL_SERVER_ERROR,
+        headers=_verdict(request),
+    )
+
+
+def _verdict(request: Request) -> dict[str, str]:
+    """The verdict of a delivery that met no source."""
+    return {"Semel-Verdict": "refused"} if request.url.path.startswith("/in/") else {}

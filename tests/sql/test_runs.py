@@ -1,0 +1,309 @@
+"""The run functions, one promise each. Time is passed in."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status
+
+from semel.core import runs, steps
+from semel.db.execute import run
+from semel.errors import BadKey, BadRequest
+from semel.model import Claim
+
+
+def claim(conn: Conn, worker: str = "w1", *, limit: int = 10, now: Any = NOW, alone: bool = False) -> list[Claim]:
+    return run(conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, alone=alone, now=now))
+
+
+def complete(conn: Conn, held: Claim, worker: str | None = None, result: Any = None) -> str:
+    ended = [(held.run_id, held.fence, json.dumps(result))]
+    return run(conn, runs.run_complete("p", worker or held.worker, ended, now=second(1)))[0].outcome
+
+
+def reap(conn: Conn, at: float, *, trust: bool = True) -> list[Any]:
+    return run(conn, runs.run_reap("p", dead_after=DEAD, trust=trust, now=second(at)))
+
+
+def test_a_claim_leases_counts_and_fences(conn: Conn) -> None:
+    run_id = start_run(conn, value={"n": 1})
+
+    [held] = claim(conn)
+
+    assert (run_id, 1, 1, {"n": 1}) == (held.run_id, held.fence, held.attempt, held.input)
+    now = row(conn, run_id)
+    assert ("RUNNING", "w1", NOW + LEASE) == (now["status"], now["worker_id"], now["lease_until"])
+    assert [] == claim(conn, "w2")
+
+
+def test_claims_go_by_priority_and_then_by_arrival(conn: Conn) -> None:
+    low, first, later, high = (start_run(conn, priority=p) for p in (1, 5, 5, 9))
+
+    order = [claim(conn, limit=1)[0].run_id for _ in range(4)]
+
+    assert [high, first, later, low] == order
+
+
+def test_a_completion_moves_the_run_to_history_once(conn: Conn) -> None:
+    run_id = start_run(conn, value=1)
+    [held] = claim(conn)
+
+    assert ["won", "already", "lost"] == [
+        complete(conn, held, result={"ok": True}),
+        complete(conn, held, result={"ok": True}),
+        complete(conn, held, worker="w2"),
+    ]
+    done = row(conn, run_id)
+    assert ("COMPLETED", {"ok": True}, 1) == (done["status"], done["result"], done["input"])
+    assert 0 == one(conn, "select count(*) from semel.run")
+    assert 1 == one(conn, "select count(*) from semel.run_history")
+
+
+def test_a_failure_waits_and_then_is_claimed_again(conn: Conn) -> None:
+    run_id = start_run(conn)
+    [held] = claim(conn)
+
+    failed = runs.run_fail(held, "E-RUN-006", "boom", delay=timedelta(seconds=10), now=NOW)
+    assert ["retry", "already"] == [run(conn, failed)[0].outcome for _ in range(2)]
+
+    assert [] == claim(conn, now=second(9.9))
+    assert not run(conn, runs.run_hint(["a"], now=second(9.9)))
+    assert run(conn, runs.run_hint(["a"], now=second(10)))
+    [again] = claim(conn, now=second(10))
+    assert (2, 3) == (again.attempt, again.fence)
+    assert ("boom", "E-RUN-006") == (row(conn, run_id)["failure_reason"], row(conn, run_id)["failure_code"])
+
+
+def test_the_last_failure_says_exactly_what_the_contract_says(conn: Conn) -> None:
+    run_id = start_run(conn, max_attempts=2)
+    for _ in range(2):
+        [held] = claim(conn)
+        run(conn, runs.run_fail(held, "E-RUN-006", "boom", now=NOW))
+
+    final = row(conn, run_id)
+
+    assert ("FAILED", "E-RUN-003", "Max retry attempts exceeded") == (
+        final["status"], final["failure_code"], final["failure_reason"],
+    )
+    assert [] == claim(conn)
+
+
+def test_an_unretryable_failure_ends_at_once(conn: Conn) -> None:
+    run_id = start_run(conn)
+    [held] = claim(conn)
+
+    assert "failed" == run(conn, runs.run_fail(held, "E-RUN-007", "no JSON", retryable=False))[0].outcome
+
+    assert ("FAILED", "no JSON") == (status(conn, run_id), row(conn, run_id)["failure_reason"])
+
+
+def test_a_release_uses_no_attempt_ten_times_and_then_does(conn: Conn) -> None:
+    run_id = start_run(conn, max_attempts=2)
+    attempts = []
+    for _ in range(12):
+        [held] = claim(conn)
+        attempts.append(held.attempt)
+        assert "won" == run(conn, runs.run_release("p", "w1", [(run_id, held.fence)], now=NOW))[0].outcome
+
+    assert [1] * 11 + [2] == attempts
+    assert "lost" == run(conn, runs.run_release("p", "w1", [(run_id, 1)], now=NOW))[0].outcome
+
+
+def test_a_beat_renews_past_half_of_the_lease_and_names_what_is_lost(conn: Conn) -> None:
+    kept, lost = start_run(conn), start_run(conn)
+    held = {c.run_id: c.fence for c in claim(conn)}
+
+    def beat(at: float, worker: str = "w1") -> list[Any]:
+        return run(conn, runs.run_beat("p", worker, list(held.items()), lease=LEASE, now=second(at)))
+
+    assert [] == beat(140)
+    assert NOW + LEASE == row(conn, kept)["lease_until"]
+    assert [] == beat(160)
+    assert second(160) + LEASE == row(conn, kept)["lease_until"]
+    assert second(160) == row(conn, kept)["heartbeat_at"]
+    run(conn, runs.run_complete("p", "w1", [(lost, held[lost], "null")]))
+    assert [(lost, 1)] == beat(170)
+    assert {(kept, 1), (lost, 1)} == set(beat(170, worker="w2"))
+
+
+def test_a_silent_worker_loses_its_runs_and_a_beating_one_keeps_them(conn: Conn) -> None:
+    silent, beating = start_run(conn), start_run(conn)
+    [first] = claim(conn, "silent", limit=1)
+    [other] = claim(conn, "beating", limit=1)
+    run(conn, runs.run_beat("p", "beating", [(other.run_id, 1)], lease=LEASE, now=second(25)))
+
+    assert [] == reap(conn, 30)
+    [reaped] = reap(conn, 30.1)
+
+    assert (silent, "silent", "pending") == (reaped.run_id, reaped.worker, reaped.outcome)
+    assert {"PENDING", "RUNNING"} == {status(conn, silent), status(conn, beating)}
+    assert second(30.1) == row(conn, silent)["reaped_at"]
+    assert first.fence < row(conn, silent)["fence"]
+
+
+def test_a_run_without_a_worker_row_is_judged_by_its_lease(conn: Conn) -> None:
+    run_id = start_run(conn)
+    claim(conn)
+    conn.execute("delete from semel.worker")
+
+    assert [] == reap(conn, 299)
+    assert [run_id] == [r.run_id for r in reap(conn, 300.1)]
+
+
+def test_a_lease_that_passed_is_reaped_though_its_worker_beats(conn: Conn) -> None:
+    run_id = start_run(conn)
+    claim(conn)
+    run(conn, runs.run_beat("p", "w1", [], lease=LEASE, now=second(299)))
+
+    assert [run_id] == [r.run_id for r in reap(conn, 300.1)]
+
+
+def test_a_reaped_run_is_claimed_alone_and_never_with_others(conn: Conn) -> None:
+    suspect = start_run(conn)
+    claim(conn)
+    reap(conn, 31)
+    ordinary = start_run(conn)
+
+    hint = run(conn, runs.run_hint(["a"]))
+    assert [(True, True)] == [(h.waiting, h.alone) for h in hint]
+    assert [ordinary] == [c.run_id for c in claim(conn, "w2")]
+    [again] = claim(conn, "w2~1", limit=1, alone=True)
+    assert (suspect, 2, 3) == (again.run_id, again.attempt, again.fence)
+
+
+def test_a_lost_worker_ends_a_run_without_attempts_left(conn: Conn) -> None:
+    run_id = start_run(conn, max_attempts=1)
+    claim(conn)
+
+    assert ["failed"] == [r.outcome for r in reap(conn, 31)]
+
+    assert "Max retry attempts exceeded" == row(conn, run_id)["failure_reason"]
+    assert second(31) == row(conn, run_id)["reaped_at"]
+    assert ("lost", "worker w1 was lost") == conn.execute(
+        "select outcome, reason from semel.attempts where run_id = %s", (run_id,)
+    ).fetchone()
+
+
+def test_after_an_outage_nobody_is_judged_until_everybody_could_beat(conn: Conn) -> None:
+    run_id = start_run(conn)
+    claim(conn)
+    assert [] == reap(conn, 1, trust=False)  # the first sweep ever is blind as well
+    for at in range(31, 45, 5):
+        run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(at)))
+        assert [] == reap(conn, at, trust=False)
+
+    # 400 s without a sweep: the database was away, and so were the beats.
+    for at in range(441, 470, 5):
+        assert [] == reap(conn, at, trust=False)
+    assert "RUNNING" == status(conn, run_id)
+    assert [run_id] == [r.run_id for r in reap(conn, 475, trust=False)]
+
+
+def test_a_clock_that_stepped_back_reaps_nobody(conn: Conn) -> None:
+    run_id = start_run(conn)
+    for at in range(0, 45, 5):
+        reap(conn, at, trust=False)
+    claim(conn, now=second(45))
+    reap(conn, 45, trust=False)
+
+    # One hour back: the last sweep and the worker's beat now lie in the future.
+    assert [] == reap(conn, -3600, trust=False)
+    assert second(-3600) == one(conn, "select beat_at from semel.workers")
+    for at in range(-3595, -3570, 5):
+        run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(at)))
+        assert [] == reap(conn, at, trust=False)
+    run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(-3566)))
+    assert [] == reap(conn, -3565, trust=False)
+    assert "RUNNING" == status(conn, run_id)
+
+
+def test_a_known_death_is_judged_at_once(conn: Conn) -> None:
+    run_id, neighbour = start_run(conn), start_run(conn)
+    claim(conn, "dead", limit=1)
+    claim(conn, "alive", limit=1)
+
+    lost = run(conn, runs.worker_lost("p", "dead", now=second(1)))
+
+    assert [run_id] == [r.run_id for r in lost]
+    assert "RUNNING" == status(conn, neighbour)
+
+
+def test_the_journal_keeps_one_result_per_step_and_refuses_a_lost_writer(conn: Conn) -> None:
+    run_id = start_run(conn)
+    [held] = claim(conn)
+
+    def record(worker: str, fence: int, value: Any) -> Any:
+        call = steps.step_record("p", worker, run_id, fence, [("s", "intent", None), ("s", "result", value)], now=NOW)
+        return [(outcome, content) for _, outcome, content in run(conn, call)]
+
+    assert [("won", "1"), ("won", "1")] == record("w1", held.fence, 1)
+    assert [("won", "1"), ("already", "1")] == record("w1", held.fence, 2)
+    assert [("lost", None)] * 2 == record("w2", held.fence, 3)
+    assert [("lost", None)] * 2 == record("w1", held.fence + 1, 3)
+    assert [1] == [c for [c] in conn.execute("select content from semel.steps where entry = 'result'")]
+
+
+def test_a_started_run_is_part_of_the_callers_transaction(conn: Conn) -> None:
+    with pytest.raises(ZeroDivisionError), conn.transaction():
+        gone = start_run(conn, key="k")
+        assert "PENDING" == status(conn, gone)
+        raise ZeroDivisionError
+    assert 0 == one(conn, "select count(*) from semel.runs")
+    assert 0 == one(conn, "select count(*) from semel.events")
+    assert start_run(conn, key="k") != gone
+
+
+def test_a_key_starts_one_run_while_it_is_remembered(conn: Conn) -> None:
+    def start(value: Any, at: float) -> Any:
+        return run(conn, runs.run_start("p", "a", value, key="k", now=second(at)))
+
+    day = 86_400
+    first, same, other = start(1, 0), start(1, 6 * day), start(2, 6 * day)
+    assert ["new", "duplicate", "conflict"] == [s.outcome for s in (first, same, other)]
+    assert first.run_id == same.run_id
+    assert "duplicate" == start(1, 13 * day - 1).outcome
+    forgotten = start(2, 20 * day)
+    assert "new" == forgotten.outcome
+    assert forgotten.run_id != first.run_id
+
+
+def test_a_delayed_run_waits_for_its_time(conn: Conn) -> None:
+    start_run(conn, delay=timedelta(hours=1))
+    created = one(conn, "select created_at from semel.runs")
+
+    assert [] == claim(conn, now=created + timedelta(minutes=59))
+    assert 1 == len(claim(conn, now=created + timedelta(minutes=61)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"project": "Not A Slug"}, BadRequest),
+        ({"project": ""}, BadRequest),
+        ({"agent": ""}, BadRequest),
+        ({"agent": "a b"}, BadRequest),
+        ({"priority": 10}, BadRequest),
+        ({"max_attempts": 0}, BadRequest),
+        ({"key": ""}, BadKey),
+        ({"key": "k" * 256}, BadKey),
+        ({"value": float("nan")}, BadRequest),
+        ({"value": "\0"}, BadRequest),
+        ({"value": object()}, BadRequest),
+    ],
+)
+def test_a_bad_argument_is_refused_before_the_transaction_could_be_hurt(
+    conn: Conn, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with conn.transaction():
+        with pytest.raises(error):
+            start_run(conn, **arguments)
+        assert start_run(conn)
+
+
+def test_the_sql_refuses_a_null_or_strange_project_itself(conn: Conn) -> None:
+    for project in (None, "", "UPPER"):
+        with pytest.raises(psycopg.Error) as caught:
+            conn.execute("select * from semel.run_claim(%s, 'a', 'w', 1, '5 minutes')", (project,))
+        assert "SMQ01" == caught.value.sqlstate
