@@ -6,6 +6,7 @@ On call: read what Alertmanager sent, look into it, report.
 
 import asyncio
 import os
+from typing import Any
 
 from semel import App, Run
 
@@ -16,8 +17,9 @@ SECONDS = float(os.environ.get("ONCALL_SECONDS", "1"))
 
 
 @app.agent("triage", max_attempts=3)
-async def triage(run: Run) -> dict:
-    alerts = run.input["alerts"]
+async def triage(run: Run) -> dict[str, Any]:
+    notification: Any = run.input
+    alerts = notification["alerts"]
     for alert in alerts:
         run.log("looking", alertname=alert["labels"]["alertname"], status=alert["status"])
     await asyncio.sleep(SECONDS)  # a real one would read graphs and logs

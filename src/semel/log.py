@@ -35,6 +35,8 @@ EVENTS: dict[str, Event] = {
     "acceptor.retried": Event(_INFO, ("project", "sqlstate", "tried")),
     "database.lost": Event(_WARNING, ("reason",)),
     "database.reached": Event(_INFO, ("schema_version",)),
+    "process.ended": Event(_WARNING, ("process", "reason", "restart_s")),
+    "process.started": Event(_INFO, ("process", "pid")),
     "request.failed": Event(_ERROR, ("method", "route", "error", "sqlstate")),
     "run.crashed": Event(_WARNING, ("run", "reason")),
     "run.ended": Event(_INFO, ("run", "agent", "attempt", "fence", "outcome")),

@@ -1,8 +1,8 @@
 """
 Health: what `semel doctor` asks a database.
 
-Only questions; the judgement is the doctor's. Nothing here needs more rights than semel_client has,
-except that other roles' sessions show no state to a role outside pg_read_all_stats.
+Only questions; the judgement is the doctor's. semel_client may ask them all; other roles'
+sessions are seen with pg_read_all_stats.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class ServerFacts:
 def server_facts() -> Call[ServerFacts]:
     """The server, its clock, its durability, and whose our schema is."""
     return Call(
-        "select current_setting('server_version'), current_setting('server_version_num')::int, clock_timestamp(),"
-        " current_setting('fsync') = 'on', current_setting('synchronous_commit'),"
+        "select current_setting('server_version'), current_setting('server_version_num')::int,"
+        " clock_timestamp(), current_setting('fsync') = 'on',"
+        " current_setting('synchronous_commit'),"
         " (select n.nspowner::regrole::text from pg_namespace as n where n.nspname = 'semel')",
         (),
         lambda rows: ServerFacts(
@@ -61,9 +62,10 @@ def upkeep_status(project: str) -> Call[timedelta | None]:
 
 
 def live_workers(within: timedelta) -> Call[int]:
-    """How many workers gave a sign of life *within* this time and have not taken their leave."""
+    """How many workers gave a sign of life *within* this time and have not left."""
     return Call(
-        "select count(distinct worker_id) from semel.workers where stopped_at is null and silent < %s and slots > 0",
+        "select count(distinct worker_id) from semel.workers"
+        " where stopped_at is null and silent < %s and slots > 0",
         (within,),
         lambda rows: int(rows[0][0]),
     )
@@ -72,8 +74,10 @@ def live_workers(within: timedelta) -> Call[int]:
 def unserved_agents(within: timedelta) -> Call[list[tuple[str, int]]]:
     """Agents that have claimable or delayed runs and no live worker, with how many runs."""
     return Call(
-        "select r.agent, count(*) from semel.runs as r where r.status in ('PENDING', 'RESUMED') and not exists"
-        " (select from semel.workers as w where w.stopped_at is null and w.silent < %s and r.agent = any (w.agents))"
+        "select r.agent, count(*) from semel.runs as r"
+        " where r.status in ('PENDING', 'RESUMED') and not exists"
+        " (select from semel.workers as w where w.stopped_at is null and w.silent < %s"
+        "  and r.agent = any (w.agents))"
         " group by r.agent order by r.agent",
         (within,),
         lambda rows: [(agent, count) for agent, count in rows],
@@ -81,10 +85,11 @@ def unserved_agents(within: timedelta) -> Call[list[tuple[str, int]]]:
 
 
 def idle_transactions(longer: timedelta) -> Call[list[tuple[int, str, timedelta]]]:
-    """Sessions that hold a transaction open and idle *longer*, as (pid, application, how long)."""
+    """Sessions idle in a transaction for *longer*, as (pid, application, how long)."""
     return Call(
-        "select pid, coalesce(application_name, ''), clock_timestamp() - state_change from pg_stat_activity"
-        " where state like 'idle in transaction%%' and clock_timestamp() - state_change > %s order by 3 desc",
+        "select pid, coalesce(application_name, ''), clock_timestamp() - state_change"
+        " from pg_stat_activity where state like 'idle in transaction%%'"
+        " and clock_timestamp() - state_change > %s order by 3 desc",
         (longer,),
         lambda rows: [(pid, name, age) for pid, name, age in rows],
     )

@@ -22,12 +22,12 @@ def list_projects() -> Call[list[str]]:
     return Call(
         "with recursive e(p) as ("
         "  select min(project_id) from semel.events"
-        "  union all select (select min(n.project_id) from semel.events as n where n.project_id > e.p)"
-        "  from e where e.p is not null"
+        "  union all select (select min(n.project_id) from semel.events as n"
+        "    where n.project_id > e.p) from e where e.p is not null"
         "), r(p) as ("
         "  select min(project_id) from semel.runs"
-        "  union all select (select min(n.project_id) from semel.runs as n where n.project_id > r.p)"
-        "  from r where r.p is not null"
+        "  union all select (select min(n.project_id) from semel.runs as n"
+        "    where n.project_id > r.p) from r where r.p is not null"
         ") select p from e where p is not null union select p from r where p is not null"
         " union select project_id from semel.sources union select project_id from semel.workers"
         " order by 1",
@@ -53,6 +53,16 @@ def project_of_event(event_id: UUID, projects: Sequence[str]) -> Call[str | None
         " (select from semel.events as e where e.project_id = p and e.event_id = %s)",
         (list(projects), event_id),
         _first,
+    )
+
+
+def events_of(project: str, source: str, provider_id: str) -> Call[list[dict[str, Any]]]:
+    """What is remembered of one provider's id: for one that never came as a delivery."""
+    return Call(
+        "select to_jsonb(e) from semel.events as e"
+        " where e.project_id = %s and e.source = %s and e.provider_event_id = %s",
+        (project, source, provider_id),
+        lambda rows: [row[0] for row in rows],
     )
 
 

@@ -1,8 +1,8 @@
 """
 Doctor: checks in a column, and a remedy on each line that fails.
 
-`ok` is well, `note` is worth knowing, `FAIL` needs a hand. It changes nothing, and looks at every
-project.
+`ok` is well, `note` is worth knowing, `FAIL` needs a hand. It changes nothing, and looks at
+every project.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def examine(settings: Settings) -> list[Check]:
             place.database(settings) as dsn,
             place.opened(settings, dsn, name="semel-doctor") as conn,
         ):
-            for check in _database(conn, settings):
-                found.append(check)
+            # One by one: what was found before the database went away is still worth showing.
+            found.extend(_database(conn, settings))
     except (SemelError, psycopg.Error) as error:
         ours = translated(error)
         if not isinstance(ours, SemelError):
@@ -118,7 +118,8 @@ def _durability(facts: health.ServerFacts) -> Check:
 
 
 def _clock(difference: timedelta) -> Check:
-    said = f"this machine and the database differ by {abs(difference.total_seconds()) * 1000:.0f} ms"
+    millis = abs(difference.total_seconds()) * 1000
+    said = f"this machine and the database differ by {millis:.0f} ms"
     if abs(difference) <= CLOCK_DIFFERENCE_MAX:
         return Check("ok", "clock", said)
     return Check(
@@ -218,7 +219,9 @@ def _settings(settings: Settings) -> Iterator[Check]:
         yield Check("ok", "testing", "off")
     bare = sorted(source.name for source in settings.sources.values() if not source.secrets)
     if bare:
-        said = f"no secret: {', '.join(bare)}; whoever reaches {settings.server.host} may post there"
+        said = (
+            f"no secret: {', '.join(bare)}; who reaches {settings.server.host} may post there"
+        )
         yield Check("note", "sources", said, 'add secrets = ["env:NAME"]')
     else:
         yield Check("ok", "sources", f"{len(settings.sources)} configured")

@@ -6,7 +6,6 @@ Reads /proc on Linux; elsewhere, or for another account's process, it does not k
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 _LISTENING = "0A"
@@ -19,7 +18,7 @@ def listener(port: int) -> str | None:
         return None
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            held = {os.readlink(fd) for fd in (process / "fd").iterdir()}
+            held = {str(fd.readlink()) for fd in (process / "fd").iterdir()}
             if held & sockets:
                 return f"{(process / 'comm').read_text().strip()}, pid {process.name}"
         except OSError:

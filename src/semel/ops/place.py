@@ -20,7 +20,7 @@ from semel.db.execute import translated, unreachable
 from semel.db.pool import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from semel.config import Settings
 
@@ -29,12 +29,11 @@ LOOK_SECONDS_MAX = 2.0
 
 
 @contextmanager
-def database(settings: Settings, *, make: bool = False) -> Iterator[str]:
+def database(settings: Settings, *, make: bool = False) -> Generator[str, None, None]:
     """
     The DSN in force; an embedded server stays at least until the block ends.
 
-    Args:
-        make: Start an embedded server where there has never been one.
+    With *make* an embedded server is started even where there has never been one.
 
     Raises:
         BadConfig: what was told is no connection string.
@@ -47,7 +46,8 @@ def database(settings: Settings, *, make: bool = False) -> Iterator[str]:
         except psycopg.ProgrammingError:
             # Not quoted: a part of it may be a password.
             raise errors.BadConfig(
-                "dsn is no connection string: write postgresql://user@host/name, or host=... dbname=..."
+                "dsn is no connection string: write postgresql://user@host/name,"
+                " or host=... dbname=..."
             ) from None
         yield settings.dsn
         return
@@ -67,7 +67,7 @@ def database(settings: Settings, *, make: bool = False) -> Iterator[str]:
 @contextmanager
 def connection(
     settings: Settings, *, name: str = "semel-cli"
-) -> Iterator[psycopg.Connection[Any]]:
+) -> Generator[psycopg.Connection[Any], None, None]:
     """
     One connection to a database whose schema is ours.
 
@@ -81,7 +81,9 @@ def connection(
 
 
 @contextmanager
-def opened(settings: Settings, dsn: str, *, name: str) -> Iterator[psycopg.Connection[Any]]:
+def opened(
+    settings: Settings, dsn: str, *, name: str
+) -> Generator[psycopg.Connection[Any], None, None]:
     """One connection, whatever the schema is."""
     try:
         conn = connect(dsn, name=name, prepare=not settings.pooler)
@@ -91,9 +93,11 @@ def opened(settings: Settings, dsn: str, *, name: str) -> Iterator[psycopg.Conne
         yield conn
 
 
-def await_schema(settings: Settings, dsn: str) -> None:
+def await_schema(settings: Settings, dsn: str, *, wait: bool = True) -> None:
     """
     Return once the database answers with our schema; one that is merely down is waited for.
+
+    Without *wait* it returns at once from one that is down, for a process that says so itself.
 
     Raises:
         SchemaMismatch: it answers, with another schema.
@@ -109,6 +113,8 @@ def await_schema(settings: Settings, dsn: str) -> None:
             log.event("database.lost", reason=str(error).strip().partition("\n")[0])
         else:
             log.event("database.reached", schema_version=migrate.version())
+            return
+        if not wait:
             return
         time.sleep(pause)
         pause = min(2 * pause, LOOK_SECONDS_MAX)

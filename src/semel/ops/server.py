@@ -126,7 +126,19 @@ def serve(settings: Settings) -> None:
             f"[server] cannot listen on {host} port {port}: {error.strerror or error};"
             " set SEMEL_PORT to a free one"
         ) from error
-    config = uvicorn.Config(
+    log.event(
+        "server.started",
+        host=host,
+        port=listening.getsockname()[1],
+        sources=len(settings.sources),
+    )
+    with _stopped_by_signals():
+        uvicorn.Server(configured(settings, app)).run(sockets=[listening])
+
+
+def configured(settings: Settings, app: Starlette) -> uvicorn.Config:
+    """How uvicorn serves *app*: limited heads, no access log, no trust in forwarded headers."""
+    return uvicorn.Config(
         app,
         loop="uvloop",
         http=limited(settings.server.header_bytes_max + 16 * 1024),
@@ -140,14 +152,6 @@ def serve(settings: Settings) -> None:
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
         backlog=BACKLOG,
     )
-    log.event(
-        "server.started",
-        host=host,
-        port=listening.getsockname()[1],
-        sources=len(settings.sources),
-    )
-    with _stopped_by_signals():
-        uvicorn.Server(config).run(sockets=[listening])
 
 
 class _Stopped(BaseException):

@@ -1,10 +1,10 @@
 """
 Supervisor: keep a few processes running, and leave none behind.
 
-A child that ends is started again after a pause that grows while it keeps ending early. Each has a
-process group of its own, so that Ctrl-C in a terminal reaches only us; a stop is SIGTERM to all,
-ten seconds, then SIGKILL. Should we be killed ourselves, the leash ends them. A child that ends
-with exit code 2 was misused: no restart mends that, so all stop.
+A child that ends is started again after a pause that grows while it keeps ending early. Each
+has a process group of its own, so that Ctrl-C in a terminal reaches only us; a stop is SIGTERM
+to all, ten seconds, then SIGKILL. Should we be killed ourselves, the leash ends them. A child
+that ends with exit code 2 was misused: no restart mends that, so all stop.
 """
 
 from __future__ import annotations

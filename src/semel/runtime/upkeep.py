@@ -1,8 +1,8 @@
 """
 Upkeep: the sweeps that keep promises which no worker keeps for itself.
 
-Every second: due retries and delayed starts become claimable. Every five: runs of lost workers
-are recovered. Every ten minutes: partitions for the coming days. Any number of upkeep processes
+Every second: due retries and delayed starts become claimable. Every five, or sooner where
+dead_after is short: runs of lost workers are recovered. Every ten minutes: partitions for the coming days. Any number of upkeep processes
 may run; a sweep of one project at a time is enforced by the project's row lock.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from semel.config import Settings
 
 DUE_SECONDS = 1.0
-REAP_SECONDS = 5.0
+REAP_SECONDS_MAX = 5.0
 PARTITION_SECONDS = 600.0
 
 
@@ -44,6 +44,7 @@ class Upkeep:
         log.event("upkeep.started")
         conn: psycopg.Connection[Any] | None = None
         reap_at = partition_at = 0.0
+        reap_every = min(REAP_SECONDS_MAX, self._settings.worker.dead_after.total_seconds() / 3)
         while not self._stopping.is_set():
             try:
                 if conn is None or conn.closed:
@@ -53,7 +54,7 @@ class Upkeep:
                 self._each(conn, projects, self._due)
                 if now >= reap_at:
                     self._each(conn, projects, self._reap)
-                    reap_at = now + REAP_SECONDS
+                    reap_at = now + reap_every
                 if now >= partition_at:
                     run(conn, runs.partitions_make())
                     partition_at = now + PARTITION_SECONDS
@@ -61,7 +62,7 @@ class Upkeep:
                 log.event("upkeep.failed", reason=f"{type(error).__name__}: {error}"[:300])
                 if conn is not None:
                     conn.close()
-            self._stopping.wait(DUE_SECONDS)
+            self._stopping.wait(min(DUE_SECONDS, reap_every))
         if conn is not None:
             conn.close()
         log.event("upkeep.stopped")

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 refused (the code is printed), 2 misuse, 3 the database is
 what Semel refuses or for a database that is away.
 """
 
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 from typing import Annotated, cast
@@ -77,6 +78,9 @@ def cli(arguments: Sequence[str]) -> int:
         screen.refuse(ours, json=json)
         return ours.exit_code
     except _Misuse as misuse:
+        if type(misuse).__name__ == "NoArgsIsHelpError":  # `semel run`: its message is the help
+            print(misuse, file=sys.stderr)  # noqa: T201
+            return 2
         said = getattr(misuse, "format_message", misuse.__str__)()
         screen.complain(
             BadRequest.code,

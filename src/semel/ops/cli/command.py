@@ -6,7 +6,7 @@ the settings behind them, and the ways to say something. It never reads the envi
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -18,6 +18,8 @@ import typer
 
 from semel import config
 from semel.config.settings import PROJECT
+from semel.core.projects import list_projects
+from semel.db.execute import run
 from semel.errors import BadConfig
 from semel.ops import place
 from semel.ops.cli import screen
@@ -29,6 +31,9 @@ ProjectName = Annotated[
     str | None,
     typer.Option("--project", metavar="P", help="The project; otherwise that of semel.toml."),
 ]
+
+#: The project of settings that name none.
+UNCONFIGURED = config.Settings().project
 
 
 def _id(written: str) -> UUID:
@@ -64,13 +69,22 @@ class Desk:
     def scope(self) -> str | None:
         """The project of a list; None, every project, where none is told or configured."""
         configured = self.settings.project
-        return self.told or (configured if configured != config.Settings.project else None)
+        return self.told or (configured if configured != UNCONFIGURED else None)
 
     @contextmanager
-    def connection(self) -> Iterator[psycopg.Connection[Any]]:
+    def connection(self) -> Generator[psycopg.Connection[Any], None, None]:
         """A connection to a database with our schema."""
         with place.connection(self.settings) as conn:
             yield conn
+
+    def projects(self, conn: psycopg.Connection[Any]) -> list[str]:
+        """The projects of a list: one, or all there are."""
+        return [self.scope] if self.scope else run(conn, list_projects())
+
+    @property
+    def where(self) -> str:
+        """The scope in words."""
+        return f"project {self.scope}" if self.scope else "any project"
 
     def answer(self, value: Mapping[str, Any], said: str | None = None) -> None:
         """One answer: JSON where asked for, else *said*, or its names and values."""
@@ -97,7 +111,7 @@ class Desk:
 def command(
     group: typer.Typer, name: str, *, hidden: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register the function below, whose first argument is a Desk, as command *name* of *group*."""
+    """Register the function below, which takes a Desk first, as command *name* of *group*."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
@@ -121,9 +135,9 @@ def command(
             ),
         ]
         kept = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        called.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
+        vars(called).pop("__wrapped__")  # whose signature would be read instead of this
+        vars(called).update(__signature__=inspect.Signature([*kept, *added]))
         called.__annotations__ = {p.name: p.annotation for p in [*kept, *added]}
-        del called.__wrapped__  # type: ignore[attr-defined] # whose signature would be read instead
         group.command(name, hidden=hidden)(called)
         return function
 

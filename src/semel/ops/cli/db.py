@@ -2,7 +2,7 @@
 
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -76,7 +76,7 @@ def _refuse_other(desk: Desk) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told() -> Generator[None, None, None]:
     try:
         yield
     except embedded.EmbeddedError as error:

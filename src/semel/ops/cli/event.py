@@ -41,16 +41,17 @@ def list_(
     """Events, newest first; with --verdict the deliveries that got it."""
     with desk.connection() as conn:
         found: list[dict[str, Any]] = []
-        for project in [desk.scope] if desk.scope else run(conn, projects.list_projects()):
+        for project in desk.projects(conn):
             call = (
                 reads.list_deliveries(project, verdict=verdict, source=source, limit=limit)
                 if verdict
                 else reads.list_events(project, source=source, limit=limit)
             )
-            found += run(conn, call)
+            page = run(conn, call)
+            found += page
     order = "delivery_id" if verdict else "event_id"
     found.sort(key=lambda record: str(record[order]), reverse=True)
-    none = f"no {'such deliveries' if verdict else 'events'} in {desk.scope or 'any project'}"
+    none = f"no {'such deliveries' if verdict else 'events'} in {desk.where}"
     desk.listing(found[:limit], _DELIVERIES if verdict else _COLUMNS, none)
 
 
@@ -58,14 +59,14 @@ def list_(
 def show(desk: Desk, event_id: Id) -> None:
     """One event and each of its deliveries."""
     with desk.connection() as conn:
-        project = desk.told or run(
-            conn, projects.project_of_event(event_id, run(conn, projects.list_projects()))
-        )
+        there = run(conn, projects.list_projects())
+        project = desk.told or run(conn, projects.project_of_event(event_id, there))
         record = run(conn, reads.show_event(project, event_id)) if project else None
     if record is None:
         where = f"project {desk.told}" if desk.told else "any project"
         raise BadRequest(
-            f"no event {event_id} in {where}, or its memory has ended: `semel event list` shows what is there"
+            f"no event {event_id} in {where}, or its memory has ended:"
+            " `semel event list` shows what is there"
         )
     desk.answer(record, timeline.of_event(record))
 
@@ -83,13 +84,19 @@ def explain(
     """Why each delivery of an id made a run, or made none."""
     with desk.connection() as conn:
         found: list[dict[str, Any]] = []
-        for project in [desk.scope] if desk.scope else run(conn, projects.list_projects()):
-            found += run(conn, reads.explain_event(project, source, provider_id))
+        started: list[dict[str, Any]] = []
+        for project in desk.projects(conn):
+            came = run(conn, reads.explain_event(project, source, provider_id))
+            known = run(conn, projects.events_of(project, source, provider_id))
+            found += came
+            started += known
     answer = {
         "source": source,
         "provider_event_id": provider_id,
         "project_id": desk.scope,
-        "explanation": timeline.explanation(found, source, provider_id, desk.scope),
+        "explanation": timeline.explanation(
+            found, started, f"id {provider_id} of source {source}"
+        ),
         "deliveries": found,
     }
     said = [str(answer["explanation"]), *(f"  {each}" for each in timeline.deliveries(found))]

@@ -8,7 +8,7 @@ from semel.ops.cli.command import Desk
 
 
 def doctor(desk: Desk) -> None:
-    """Check database, schema, clock, upkeep, workers and queue; a remedy on each failing line."""
+    """Check database, clock, upkeep, workers, queue; a remedy on each failing line."""
     found = checks.examine(desk.settings)
     failed = [check for check in found if check.status == "FAIL"]
     if desk.json:

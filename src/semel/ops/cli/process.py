@@ -8,7 +8,7 @@ schema that is not its own.
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,8 @@ def serve(desk: Desk, app: MaybeTarget = None) -> None:
     from semel.ops.server import serve as serve_on  # noqa: PLC0415 - the server extra; a worker needs none of it
 
     beside(app)
-    with _process(desk) as settings:
+    # It answers 503 while the database is down, which tells senders more than a closed port.
+    with _process(desk, wait=False) as settings:
         serve_on(settings)
 
 
@@ -96,10 +97,10 @@ def beside(app: str | None) -> str | None:
 
 
 @contextmanager
-def _process(desk: Desk) -> Iterator[Settings]:
+def _process(desk: Desk, *, wait: bool = True) -> Generator[Settings, None, None]:
     """Be a long-running process: log, hold and await the database."""
     log.setup(json=True if desk.json else None)
     settings = desk.settings
     with place.database(settings) as dsn:
-        place.await_schema(settings, dsn)
+        place.await_schema(settings, dsn, wait=wait)
         yield replace(settings, dsn=dsn)

@@ -60,7 +60,8 @@ def start(
         )
     if started.outcome == "conflict":
         raise KeyConflict(
-            f"key {_short(key)} was used in project {desk.project} with another agent or input; nothing was started"
+            f"key {_short(key)} was used in project {desk.project} with another agent or"
+            " input; nothing was started"
         )
     answer = {
         "run_id": started.run_id,
@@ -85,28 +86,24 @@ def list_(
     """Runs, newest first."""
     with desk.connection() as conn:
         found: list[dict[str, Any]] = []
-        for project in (
-            [desk.scope] if desk.scope else execute.run(conn, projects.list_projects())
-        ):
-            found += execute.run(
-                conn, reads.list_runs(project, status=status, agent=agent, limit=limit)
-            )
+        for project in desk.projects(conn):
+            call = reads.list_runs(project, status=status, agent=agent, limit=limit)
+            page = execute.run(conn, call)
+            found += page
     found.sort(key=lambda record: str(record["run_id"]), reverse=True)
-    desk.listing(found[:limit], _COLUMNS, f"no such runs in {desk.scope or 'any project'}")
+    desk.listing(found[:limit], _COLUMNS, f"no such runs in {desk.where}")
 
 
 @command(run, "show")
 def show(desk: Desk, run_id: Id) -> None:
     """One run: its events, attempts and steps, and how it ended."""
     with desk.connection() as conn:
-        project = desk.told or execute.run(
-            conn, projects.project_of_run(run_id, execute.run(conn, projects.list_projects()))
-        )
+        there = execute.run(conn, projects.list_projects())
+        project = desk.told or execute.run(conn, projects.project_of_run(run_id, there))
         record = execute.run(conn, reads.show_run(project, run_id)) if project else None
     if record is None:
-        raise NoSuchRun(
-            f"no run {run_id} in {f'project {desk.told}' if desk.told else 'any project'}"
-        )
+        where = f"project {desk.told}" if desk.told else "any project"
+        raise NoSuchRun(f"no run {run_id} in {where}")
     desk.answer(record, timeline.of_run(record))
 
 

@@ -39,13 +39,8 @@ def text(said: str = "") -> None:
 
 
 def table(items: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """
-    A table with one row for each item.
-
-    Args:
-        columns: Keys of the items, in the order they are shown.
-    """
-    heads = [column.removesuffix("_id").replace("_", " ").upper() for column in columns]
+    """A table: a row for each item, a column for each of its keys in *columns*."""
+    heads = [_head(column) for column in columns]
     cells = [[word(item.get(column)) for column in columns] for item in items]
     if sys.stdout.isatty():
         shown = Table(*heads, box=None, header_style="bold", pad_edge=False)
@@ -57,6 +52,11 @@ def table(items: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     for row in [heads, *cells]:
         padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         text("  ".join(padded).rstrip())
+
+
+def _head(column: str) -> str:
+    plain = column.removesuffix("_id").removesuffix("_at").replace("_count", "s")
+    return plain.replace("_", " ").upper()
 
 
 def pairs(item: Mapping[str, Any]) -> None:

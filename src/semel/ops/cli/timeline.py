@@ -44,35 +44,40 @@ def of_event(event: Record) -> str:
     """*event* and its deliveries."""
     head = [
         f"event     {event['event_id']}",
-        f"source    {event['source']} ({event['channel_type']}) in project {event['project_id']}",
+        f"source    {event['source']} ({event['channel_type']})",
+        f"project   {event['project_id']}",
         f"id        {event['provider_event_id']}",
         f"run       {event['run_id'] or '-'}",
-        f"seen      {_times(event['hits'])}, first {moment(event['first_seen_at'])}, last {moment(event['last_seen_at'])}",
+        f"seen      {_times(event['hits'])}, from {moment(event['first_seen_at'])}",
+        f"last      {moment(event['last_seen_at'])}",
     ]
     return "\n".join([*head, "", *deliveries(event["deliveries"])])
 
 
-def explanation(
-    found: Sequence[Record], source: str, provider_id: str, project: str | None
-) -> str:
-    """In one sentence, why there is or is not a run."""
-    where = f"source {source} in {f'project {project}' if project else 'any project'}"
-    if not found:
-        return (
-            f"No delivery with id {provider_id} is known for {where}. It never came, or it was refused as not"
-            " authentic (nothing is kept of that), or no id could be read from it"
-            " (`semel event list --verdict quarantined`), or its retention has ended."
-        )
-    runs = list(
-        dict.fromkeys(
-            str(one["run_id"]) for one in found if one["verdict"] == "new" and one["run_id"]
-        )
+def explanation(found: Sequence[Record], started: Sequence[Record], what: str) -> str:
+    """
+    In a sentence, why there is or is not a run.
+
+    Args:
+        found: The deliveries.
+        started: What is remembered of the id.
+        what: The id and source, in words.
+    """
+    made = [one["run_id"] for one in found if one["verdict"] == "new" and one["run_id"]]
+    if made:
+        runs = ", ".join(dict.fromkeys(made))
+        return f"{what} came {_times(len(found))} and made run {runs}"
+    if started:
+        return f"{what} started run {started[0]['run_id']}, seen {_times(started[0]['hits'])}"
+    if found:
+        known = next((one["run_id"] for one in found if one["run_id"]), None)
+        run = f"; its run is {known}" if known else " and made no run"
+        return f"{what} came {_times(len(found))}{run}"
+    return (
+        f"{what} is not known. It never came, or was refused as not authentic (nothing is kept"
+        " of that), or no id could be read from it (`semel event list --verdict quarantined`),"
+        " or its retention has ended"
     )
-    came = f"Id {provider_id} came {_times(len(found))} to {where}"
-    if runs:
-        return f"{came} and made {'run' if len(runs) == 1 else 'runs'} {', '.join(runs)}."
-    known = next((str(one["run_id"]) for one in found if one["run_id"]), None)
-    return f"{came}; the run is {known}." if known else f"{came} and made no run."
 
 
 def deliveries(found: Sequence[Record]) -> list[str]:
@@ -112,7 +117,10 @@ def _deliveries(found: Sequence[Record]) -> list[tuple[str | None, str]]:
 
 
 def _attempt(attempt: Record) -> tuple[str | None, str]:
-    said = f"attempt   {attempt['attempt']}, fence {attempt['fence']}, worker {attempt['worker_id']}: {attempt['outcome']}"
+    said = (
+        f"attempt   {attempt['attempt']}, fence {attempt['fence']},"
+        f" worker {attempt['worker_id']}: {attempt['outcome']}"
+    )
     if attempt["ended_at"]:
         said += f" at {moment(attempt['ended_at'])[11:]}"
     cause = " ".join(str(attempt[name]) for name in ("code", "reason") if attempt[name])

@@ -7,7 +7,6 @@ import typer
 from semel.core import tokens
 from semel.db.execute import run
 from semel.errors import BadRequest
-from semel.model import Role
 from semel.ops.cli.command import Desk, Id, command, group
 
 token = group("Bearer tokens of the API.")
@@ -26,11 +25,10 @@ def create(
     name: Annotated[str, typer.Option(metavar="N", help="Whose it is, for the list.")] = "",
 ) -> None:
     """Make a token, and show it: it cannot be shown again."""
-    allowed: Role = role
     minted = tokens.mint()
     with desk.connection() as conn:
         token_id = run(
-            conn, tokens.token_create(desk.project, minted, allowed, name=name, source=source)
+            conn, tokens.token_create(desk.project, minted, role, name=name, source=source)
         )
     desk.answer(
         {
@@ -65,7 +63,8 @@ def revoke(desk: Desk, token_id: Id) -> None:
         outcome = run(conn, tokens.token_revoke(desk.project, token_id))
     if outcome == "unknown":
         raise BadRequest(
-            f"project {desk.project} has no token {token_id}: `semel token list` shows what there is"
+            f"project {desk.project} has no token {token_id}:"
+            " `semel token list` shows what there is"
         )
     desk.answer(
         {"token_id": token_id, "outcome": outcome},

@@ -108,7 +108,7 @@ def _say(desk: Desk, app: str | None, port: int) -> None:
 
 
 def _curl(settings: config.Settings, app: str | None, url: str) -> str | None:
-    """The line that posts the application's example alert; None without one, or a source for it."""
+    """The line that posts the application's alert.json; None without one or a source for it."""
     alert = Path((app or "").partition(":")[0]).parent / "alert.json"
     source = next((s for s in settings.sources.values() if s.channel == "alertmanager"), None)
     if app is None or source is None or not alert.is_file():
@@ -119,7 +119,8 @@ def _curl(settings: config.Settings, app: str | None, url: str) -> str | None:
         kind, _, name = source.secrets[0].reference.partition(":")
         value = f"${name}" if kind == "env" else f"$(cat {shlex.quote(name)})"
         line += f' -H "Authorization: Bearer {value}"'
-    return f"{line} --data-binary @{shlex.quote(str(alert))} {url}/in/{source.project}/{source.name}"
+    target = f"{url}/in/{source.project}/{source.name}"
+    return f"{line} --data-binary @{shlex.quote(str(alert))} {target}"
 
 
 def _command() -> str:
