@@ -1,4 +1,4 @@
-"""The ASGI application of some settings, with its lifespan, behind a client without a socket."""
+"""The ASGI application of some settings, in its lifespan, behind a client without a socket."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from semel.ops.server import application
 T = TypeVar("T")
 
 CORPUS = json.loads((Path(__file__).parent / "corpus" / "channels.json").read_text())
-#: What a test's clock begins with; the real time is far later, so nothing is missed by accident.
+#: What a test's clock begins with, unlike any real time.
 BASE = 1_900_000_000.0
 
 
@@ -50,7 +50,9 @@ class Web:
         async with httpx.AsyncClient(transport=transport, base_url="http://semel") as http:
             if not isinstance(content, bytes | str) and not hasattr(content, "__aiter__"):
                 content = json.dumps(content)
-            return await http.request(method, path, content=content, headers=headers)
+            pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+            raw = [(name.encode(), value.encode("latin-1")) for name, value in pairs]
+            return await http.request(method, path, content=content, headers=raw)
 
     def post(
         self,
@@ -96,4 +98,4 @@ def count(conn: psycopg.Connection[Any], table: str, where: str = "true") -> int
 
 
 def verdict(response: httpx.Response) -> str:
-    return response.headers.get("semel-verdict", "")
+    return str(response.headers.get("semel-verdict", ""))

@@ -101,17 +101,22 @@ class Claim:
     source: str | None
     event_id: UUID | None
     priority: int
-    created_at: datetime
+    lane: int  # where it waited
+    ready_at: datetime  # since when
+
+
+#: Lanes from here on hold suspects: runs whose last worker was lost, to be executed alone.
+ALONE_LANE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """A (project, agent) pair that had work a moment ago."""
+    """Where runs waited a moment ago."""
 
     project: str
     agent: str
-    waiting: bool  # ordinary runs
-    alone: bool  # runs whose last worker was lost: one at a time, in a process of their own
+    lane: int | None  # None: due, and not yet ready
+    ready_at: datetime  # of the first run there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The ingress answers every delivery with a clear code, and keeps exactly what it says it keeps."""
+"""The ingress answers every delivery with a clear code, and keeps exactly what it says."""
 
 import asyncio
 import json
@@ -314,7 +314,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_body_leaves_nothing(
     client: Web, conn: psycopg.Connection[Any]
 ) -> None:
     async def half_a_request() -> list[dict[str, Any]]:
-        messages = iter(
+        messages: Iterator[dict[str, Any]] = iter(
             [
                 {"type": "http.request", "body": b'{"update_id":1}', "more_body": True},
                 {"type": "http.disconnect"},
@@ -342,7 +342,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_body_leaves_nothing(
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 2),
         }
-        await client._app(scope, receive, send)  # type: ignore[arg-type]
+        await client._app(scope, receive, send)
         return said
 
     client.run(half_a_request())
@@ -362,7 +362,8 @@ def test_the_test_clock_counts_only_while_testing(
     with web(replace(testing, testing=False)) as client:
         assert client.post("/in/default/bot", {"update_id": 3}, clocked).status_code == 201
     seen = conn.execute(
-        "select provider_event_id, extract(epoch from first_seen_at)::float8 from semel.events order by 1"
+        "select provider_event_id, extract(epoch from first_seen_at)::float8"
+        " from semel.events order by 1"
     ).fetchall()
     assert seen[0] == ("1", BASE + 0.25)
     assert seen[1][0] == "3"

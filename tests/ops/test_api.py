@@ -1,4 +1,4 @@
-"""/v1 starts runs once per key, shows what there is, and lets nobody do more than their role."""
+"""/v1 starts runs once per key, shows what there is, and keeps everyone to their role."""
 
 import uuid
 from collections.abc import Iterator

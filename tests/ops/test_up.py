@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_world import until
 
+from fix_world import until
 from semel.db import embedded
 
 pytestmark = pytest.mark.crash
@@ -117,7 +117,7 @@ def up() -> Iterator[Callable[[], Up]]:
         embedded.stop(Path(folder, "home"))
 
 
-def test_one_command_makes_an_alert_one_finished_run(up):
+def test_one_command_makes_an_alert_one_finished_run(up: Callable[[], Up]) -> None:
     one = up()
 
     first, second = one.post(), one.post()
@@ -126,29 +126,29 @@ def test_one_command_makes_an_alert_one_finished_run(up):
         lambda: (s := one.semel("run", "show", run_id, "--json"))["finished_at"] and s
     )
 
-    assert (201, False) == (first[0], first[1]["duplicate"])
-    assert 200 == second[0]
+    assert (first[0], first[1]["duplicate"]) == (201, False)
+    assert second[0] == 200
     assert second[1]["duplicate"]
     assert (run_id, "E-IDEMPOTENT-001") == (second[1]["run_id"], second[1]["code"])
-    assert ("COMPLETED", 1, 1) == (
+    assert (
         shown["status"],
         shown["attempt_count"],
         len(shown["attempts"]),
-    )
-    assert "HighCPU" == shown["result"]["title"]
+    ) == ("COMPLETED", 1, 1)
+    assert shown["result"]["title"] == "HighCPU"
 
     # A worker that is killed comes back, and the terminal's Ctrl-C leaves nothing behind.
     killed = one.pid_of("worker")
     os.kill(killed, signal.SIGKILL)
     until(lambda: one.pid_of("worker") != killed)
     [ended] = one.events("process.ended")
-    assert ("worker", "SIGKILL") == (ended["process"], ended["reason"])
+    assert (ended["process"], ended["reason"]) == ("worker", "SIGKILL")
     one.process.send_signal(signal.SIGINT)
-    assert 0 == one.process.wait(15)
+    assert one.process.wait(15) == 0
     until(lambda: not one.processes(), within=15)
 
 
-def test_a_supervisor_that_is_killed_leaves_nothing_behind(up):
+def test_a_supervisor_that_is_killed_leaves_nothing_behind(up: Callable[[], Up]) -> None:
     one = up()
     assert one.processes()
 
@@ -158,7 +158,7 @@ def test_a_supervisor_that_is_killed_leaves_nothing_behind(up):
     until(lambda: not one.processes(), within=15)
 
 
-def test_a_port_that_is_taken_is_refused_with_the_name_of_who_has_it(tmp_path):
+def test_a_port_that_is_taken_is_refused_with_the_name_of_who_has_it(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -174,14 +174,14 @@ def test_a_port_that_is_taken_is_refused_with_the_name_of_who_has_it(tmp_path):
             check=False,
         )
 
-    assert 2 == done.returncode
+    assert done.returncode == 2
     assert f"E-CONFIG-001 port {port} on 127.0.0.1 is not free" in done.stderr
     assert f"pid {os.getpid()}" in done.stderr
     assert "SEMEL_PORT" in done.stderr
     assert not (tmp_path / "home").exists()
 
 
-def test_an_application_that_is_not_there_ends_it(tmp_path):
+def test_an_application_that_is_not_there_ends_it(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="semel-up-") as folder:
         Path(folder).chmod(0o755)
         environ = {**os.environ, "SEMEL_PORT": "0", "SEMEL_HOME": f"{folder}/home"}
@@ -197,5 +197,5 @@ def test_an_application_that_is_not_there_ends_it(tmp_path):
         )
         embedded.stop(Path(folder, "home"))
 
-    assert 2 == done.returncode
+    assert done.returncode == 2
     assert "nosuch.py: no such file" in done.stderr

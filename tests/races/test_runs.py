@@ -51,7 +51,7 @@ def test_r1_a_zombie_cannot_write(conn: Conn, second_worker: str) -> None:
     run_id = start_run(conn)
     zombie = claim(conn, "w1", now=NOW)
     assert "pending" == run(conn, reap(5))[0].outcome
-    owner = claim(conn, second_worker, alone=True, now=second(5))
+    owner = claim(conn, second_worker, lanes=(105,), now=second(5))
     before = row(conn, run_id)
 
     for name, call in writes(zombie).items():

@@ -14,8 +14,12 @@ from semel.errors import BadKey, BadRequest
 from semel.model import Claim
 
 
-def claim(conn: Conn, worker: str = "w1", *, limit: int = 10, now: Any = NOW, alone: bool = False) -> list[Claim]:
-    return run(conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, alone=alone, now=now))
+def claim(conn: Conn, worker: str = "w1", *, limit: int = 10, now: Any = NOW, **more: Any) -> list[Claim]:
+    return run(conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, now=now, **more))
+
+
+#: Where suspects wait that had the priority 5.
+ALONE = (105,)
 
 
 def complete(conn: Conn, held: Claim, worker: str | None = None, result: Any = None) -> str:
@@ -68,10 +72,12 @@ def test_a_failure_waits_and_then_is_claimed_again(conn: Conn) -> None:
     failed = runs.run_fail(held, "E-RUN-006", "boom", delay=timedelta(seconds=10), now=NOW)
     assert ["retry", "already"] == [run(conn, failed)[0].outcome for _ in range(2)]
 
-    assert [] == claim(conn, now=second(9.9))
+    assert 0 == run(conn, runs.run_due("p", now=second(9.9)))
     assert not run(conn, runs.run_hint(["a"], now=second(9.9)))
-    assert run(conn, runs.run_hint(["a"], now=second(10)))
-    [again] = claim(conn, now=second(10))
+    assert [None] == [h.lane for h in run(conn, runs.run_hint(["a"], now=second(10)))]
+    assert [] == claim(conn)
+    assert 1 == run(conn, runs.run_due("p", "a", now=second(10)))
+    [again] = claim(conn)
     assert (2, 3) == (again.attempt, again.fence)
     assert ("boom", "E-RUN-006") == (row(conn, run_id)["failure_reason"], row(conn, run_id)["failure_code"])
 
@@ -167,9 +173,9 @@ def test_a_reaped_run_is_claimed_alone_and_never_with_others(conn: Conn) -> None
     ordinary = start_run(conn)
 
     hint = run(conn, runs.run_hint(["a"]))
-    assert [(True, True)] == [(h.waiting, h.alone) for h in hint]
+    assert [5, 105] == sorted(h.lane or 0 for h in hint)
     assert [ordinary] == [c.run_id for c in claim(conn, "w2")]
-    [again] = claim(conn, "w2~1", limit=1, alone=True)
+    [again] = claim(conn, "w2~1", limit=1, lanes=ALONE)
     assert (suspect, 2, 3) == (again.run_id, again.attempt, again.fence)
 
 
@@ -273,8 +279,10 @@ def test_a_delayed_run_waits_for_its_time(conn: Conn) -> None:
     start_run(conn, delay=timedelta(hours=1))
     created = one(conn, "select created_at from semel.runs")
 
-    assert [] == claim(conn, now=created + timedelta(minutes=59))
-    assert 1 == len(claim(conn, now=created + timedelta(minutes=61)))
+    assert [] == claim(conn)
+    assert 0 == run(conn, runs.run_due("p", now=created + timedelta(minutes=59)))
+    assert 1 == run(conn, runs.run_due("p", now=created + timedelta(minutes=61)))
+    assert 1 == len(claim(conn))
 
 
 @pytest.mark.parametrize(

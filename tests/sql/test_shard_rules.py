@@ -12,7 +12,7 @@ CROSS_PROJECT = {"run_hint", "due_projects", "partitions_make"}
 PURE = {"parts_digest", "uuid_at", "run_lane", "input_digest"}
 
 #: Called only by functions that have judged the project already.
-INTERNAL = {"project_require", "run_create", "run_end", "run_lose", "attempt_record", "worker_touch", "body_keep"}
+INTERNAL = {"project_require", "run_create", "run_end", "run_lose", "run_allowance", "attempt_record", "worker_touch", "body_keep"}
 
 
 def tables(conn: Conn) -> list[str]:

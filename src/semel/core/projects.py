@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_projects() -> Call[list[str]]:
-    """Every project that an event, a run, a source or a worker belongs to, by name."""
+    """Every project that an event, delivery, run, source or worker belongs to, by name."""
     # One probe for each project, however much it holds.
     return Call(
         "with recursive e(p) as ("
@@ -28,7 +28,12 @@ def list_projects() -> Call[list[str]]:
         "  select min(project_id) from semel.runs"
         "  union all select (select min(n.project_id) from semel.runs as n"
         "    where n.project_id > r.p) from r where r.p is not null"
+        "), d(p) as ("
+        "  select min(project_id) from semel.deliveries"
+        "  union all select (select min(n.project_id) from semel.deliveries as n"
+        "    where n.project_id > d.p) from d where d.p is not null"
         ") select p from e where p is not null union select p from r where p is not null"
+        " union select p from d where p is not null"
         " union select project_id from semel.sources union select project_id from semel.workers"
         " order by 1",
         (),

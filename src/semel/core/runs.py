@@ -20,7 +20,7 @@ from semel.errors import BadKey, BadRequest
 from semel.model import Claim, Ended, Hint, Reaped, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -29,6 +29,9 @@ NO_DELAY = timedelta(0)
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 KEY_CHARS_MAX = 255
+
+#: RESUMED, then priority 9 to 0.
+ORDINARY_LANES = tuple(range(11))
 
 
 def run_start(
@@ -89,16 +92,21 @@ def run_claim(
     limit: int,
     lease: timedelta,
     max_attempts: int = 3,
-    alone: bool = False,
+    lanes: Sequence[int] = ORDINARY_LANES,
+    marks: Sequence[datetime | None] = (),
+    oldest: bool = False,
     now: datetime | None = None,
 ) -> Call[list[Claim]]:
     """
-    Lease up to *limit* ready runs of *agent* to *worker*, RESUMED first, then by priority.
+    Lease up to *limit* ready runs of *agent* to *worker*.
 
     Args:
         limit: 1 to the worker's free slots.
         max_attempts: For runs that name none themselves.
-        alone: Take runs whose last worker was lost instead of the ordinary ones.
+        lanes: Where to look, in this order; by default RESUMED, then priority 9 to 0.
+        marks: For each lane, the ready_at of the last run claimed there; the scan begins 100 ms
+            before it. None, or missing: from the start.
+        oldest: The lane whose first run waits longest goes first.
 
     Source: sql/functions/runs.sql, run_claim.
     """
@@ -117,15 +125,27 @@ def run_claim(
                 source=row[5],
                 event_id=row[6],
                 priority=row[7],
-                created_at=row[8],
+                lane=row[8],
+                ready_at=row[9],
             )
             for row in rows
         ]
 
     return Call(
-        "select run_id, fence, attempt, max_attempts, input, source, event_id, priority, created_at"
-        " from semel.run_claim(%s, %s, %s, %s, %s, %s, %s, %s)",
-        (project, agent, worker, limit, lease, max_attempts, alone, now),
+        "select run_id, fence, attempt, max_attempts, input, source, event_id, priority, lane,"
+        " ready_at from semel.run_claim(%s, %s, %s, %s, %s, %s, %s::int[], %s::timestamptz[], %s, %s)",
+        (
+            project,
+            agent,
+            worker,
+            limit,
+            lease,
+            max_attempts,
+            list(lanes),
+            list(marks),
+            oldest,
+            now,
+        ),
         read,
     )
 
@@ -206,30 +226,63 @@ def run_release(
     )
 
 
-def run_hint(agents: Sequence[str], *, now: datetime | None = None) -> Call[list[Hint]]:
+def run_hint(
+    agents: Sequence[str],
+    *,
+    marks: Mapping[tuple[str, str, int], datetime] | None = None,
+    now: datetime | None = None,
+) -> Call[list[Hint]]:
     """
-    The pairs of (project, agent) that have work for *agents*; a hint, never a truth.
+    Where runs of *agents* wait; a hint, never a truth.
+
+    Args:
+        marks: Look only at these (project, agent, lane), from each one's mark on. None: look
+            everywhere from the start, which also finds what is due.
 
     Source: sql/functions/runs.sql, run_hint.
     """
+
+    def read(rows: Sequence[Any]) -> list[Hint]:
+        return [
+            Hint(project=project, agent=agent, lane=lane, ready_at=ready_at)
+            for project, agent, lane, ready_at in rows
+        ]
+
+    if marks is None:
+        return Call(
+            "select project_id, agent, lane, ready_at"
+            " from semel.run_hint(%s::text[], p_now => %s)",
+            (list(agents), now),
+            read,
+        )
+    keys = list(marks)
     return Call(
-        "select project_id, agent, waiting, alone from semel.run_hint(%s::text[], 1000, %s)",
-        (list(agents), now),
-        lambda rows: [
-            Hint(project=project, agent=agent, waiting=waiting, alone=alone)
-            for project, agent, waiting, alone in rows
-        ],
+        "select project_id, agent, lane, ready_at from semel.run_hint("
+        "%s::text[], %s::text[], %s::text[], %s::int[], %s::timestamptz[], p_now => %s)",
+        (
+            list(agents),
+            [project for project, _, _ in keys],
+            [agent for _, agent, _ in keys],
+            [lane for _, _, lane in keys],
+            [marks[key] for key in keys],
+            now,
+        ),
+        read,
     )
 
 
-def run_due(project: str, *, now: datetime | None = None) -> Call[int]:
+def run_due(
+    project: str, agent: str | None = None, *, now: datetime | None = None
+) -> Call[int]:
     """
     Make the project's due retries and delayed starts claimable; answers how many.
 
     Source: sql/functions/runs.sql, run_due.
     """
     return Call(
-        "select semel.run_due(%s, p_now => %s)", (project, now), lambda rows: int(rows[0][0])
+        "select semel.run_due(%s, %s, p_now => %s)",
+        (project, agent, now),
+        lambda rows: int(rows[0][0]),
     )
 
 
@@ -298,24 +351,25 @@ def worker_register(
     host: str,
     pid: int,
     slots: int,
-    agents: Sequence[tuple[str, int, str]],
+    agents: Sequence[tuple[str, int, int | None, str]],
 ) -> Call[None]:
     """
-    Announce a worker process and its agents, as (name, max_attempts, executor).
+    Announce a worker process and its agents, as (name, max_attempts, max_running, executor).
 
     Source: sql/functions/workers.sql, worker_register.
     """
     return Call(
-        "select semel.worker_register(%s, %s, %s, %s, %s, %s::text[], %s::int[], %s::text[])",
+        "select semel.worker_register(%s, %s, %s, %s, %s, %s::text[], %s::int[], %s::int[], %s::text[])",
         (
             project,
             worker,
             host,
             pid,
             slots,
-            [name for name, _, _ in agents],
-            [attempts for _, attempts, _ in agents],
-            [executor for _, _, executor in agents],
+            [name for name, _, _, _ in agents],
+            [attempts for _, attempts, _, _ in agents],
+            [running for _, _, running, _ in agents],
+            [executor for _, _, _, executor in agents],
         ),
         nothing,
     )

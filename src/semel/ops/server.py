@@ -195,8 +195,10 @@ async def _register(
     while (error := await readiness.judge() or await _announce(settings, pool)) is not None:
         if error.code != told:
             told = error.code
-            away = isinstance(error, DatabaseUnreachable)
-            log.event("database.lost" if away else "schema.mismatched", reason=str(error))
+            if isinstance(error, DatabaseUnreachable):
+                log.event("database.lost", reason=str(error))
+            else:
+                log.event("schema.mismatched", reason=str(error))
         await asyncio.sleep(pause)
         pause = min(2 * pause, REGISTER_PAUSE_SECONDS_MAX)
     log.event("database.reached", schema_version=migrate.version())

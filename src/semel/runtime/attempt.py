@@ -66,6 +66,8 @@ class Attempt:
         self._writing = True
         answer = await self._write(outcome)
         self.stopped = isinstance(outcome, Stopped)
+        if answer in {"won", "already"}:
+            return  # what went well is counted, not logged: there may be thousands a second
         log.event(
             "run.ended",
             run=str(self.claim.run_id),

@@ -46,7 +46,8 @@ def encode(claim: Claim) -> bytes:
         "source": claim.source,
         "event_id": str(claim.event_id) if claim.event_id else None,
         "priority": claim.priority,
-        "created_at": claim.created_at.isoformat(),
+        "lane": claim.lane,
+        "ready_at": claim.ready_at.isoformat(),
     }
     return json.dumps(fields).encode() + b"\n"
 
@@ -59,7 +60,7 @@ def decode(line: bytes) -> Claim:
             **fields,
             "run_id": UUID(fields["run_id"]),
             "event_id": UUID(fields["event_id"]) if fields["event_id"] else None,
-            "created_at": datetime.fromisoformat(fields["created_at"]),
+            "ready_at": datetime.fromisoformat(fields["ready_at"]),
         }
     )
 

@@ -47,7 +47,7 @@ class Agent:
     name: str
     handler: Callable[[Run], Any]
     max_attempts: int
-    concurrency: int | None  # runs at once in one worker; None is as many as it has slots
+    concurrency: int | None  # runs at once in a project, over all workers; None: no limit
     executor: Executor
     backoff: Backoff
 

@@ -25,17 +25,20 @@ from typing import TYPE_CHECKING
 from semel import log
 from semel.core import runs
 from semel.db.link import Link
-from semel.db.stops import stop_here
 from semel.runtime.attempt import Attempt
 from semel.runtime.children import Children
+from semel.runtime.claimer import Claimer
 from semel.runtime.finisher import Finisher
 from semel.runtime.heartbeat import Heartbeat
 from semel.runtime.held import Held, Holding, boottime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from semel.config import Settings
-    from semel.model import Claim, Hint
+    from semel.model import Claim
     from semel.runtime.app import App
+    from semel.runtime.claimer import Pair
 
 #: Suspects executed at once: each costs a process of its own.
 ALONE_MAX = 4
@@ -85,6 +88,7 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped."""
         self._claims = Link(self._dsn, name="semel-claim", prepare=self._prepare)
+        self._claimer = Claimer(self._claims, self._app.agents, self._settings.worker.lease)
         self._writes = Link(self._dsn, name="semel-finish", prepare=self._prepare)
         self._finisher = Finisher(self._writes)
         self._heart = Heartbeat(
@@ -125,54 +129,44 @@ class Worker:
         """Visit each pair that has work once; answers how many runs were claimed."""
         if self.free <= 0 or self._heart.paused:
             return 0
-        hints = await self._claims.run(runs.run_hint(sorted(self._app.agents)))
-        random.shuffle(hints)  # so that no project is always first
+        pairs = await self._claimer.waiting()
         claimed = 0
-        for hint in hints:
-            if hint.waiting:
-                claimed += await self._claim(hint)
-            if hint.alone:
-                claimed += await self._claim_alone(hint)
+        for n, pair in enumerate(pairs):
+            # What is free is shared out evenly over the pairs that are still to be visited.
+            share = -(-self.free // (len(pairs) - n))
+            claimed += await self._claim(pair, min(share, CLAIM_MAX))
+            claimed += await self._claim_alone(pair)
         return claimed
 
-    async def _claim(self, hint: Hint) -> int:
-        agent = self._app.agents[hint.agent]
-        busy = sum(a.claim.agent == agent.name for a in self._tasks.values())
-        limit = min(self.free, CLAIM_MAX, (agent.concurrency or CLAIM_MAX) - busy)
+    async def _claim(self, pair: Pair, limit: int) -> int:
         if limit <= 0 or self._stopping.is_set() or self._heart.paused:
             return 0
-        await self._meet(hint.project)
-        return len(await self._lease(hint, self.id, limit, alone=False))
+        await self._meet(pair.project)
+        return await self._lease(pair, self.id, limit, alone=False)
 
-    async def _claim_alone(self, hint: Hint) -> int:
+    async def _claim_alone(self, pair: Pair) -> int:
         claimed = 0
-        while self.free > 0 and self._alone < ALONE_MAX and not self._stopping.is_set() and not self._heart.paused:
+        while pair.alone and self.free > 0 and self._alone < ALONE_MAX:
+            if self._stopping.is_set() or self._heart.paused:
+                break
             # An identity of its own: when it dies, nobody else's lease is in doubt.
             worker = f"{self.id}~{secrets.token_hex(3)}"
-            if not await self._lease(hint, worker, 1, alone=True):
-                break
-            claimed += 1
+            claimed += await self._lease(pair, worker, 1, alone=True)
         return claimed
 
-    async def _lease(self, hint: Hint, worker: str, limit: int, *, alone: bool) -> list[Claim]:
+    async def _lease(self, pair: Pair, worker: str, limit: int, *, alone: bool) -> int:
         began = boottime()
-        lease = self._settings.worker.lease
-        stop_here("worker.claim.before")
-        claims = await self._claims.run(
-            runs.run_claim(
-                hint.project,
-                hint.agent,
-                worker,
-                limit=limit,
-                lease=lease,
-                max_attempts=self._app.agents[hint.agent].max_attempts,
-                alone=alone,
-            )
+        claims = await self._claimer.claim(
+            pair,
+            worker,
+            limit=limit,
+            max_attempts=self._app.agents[pair.agent].max_attempts,
+            alone=alone,
         )
-        stop_here("worker.claim.after")
+        trusted_until = began + self._settings.worker.lease.total_seconds()
         for claim in claims:
-            self._begin(claim, began + lease.total_seconds(), alone=alone)
-        return claims
+            self._begin(claim, trusted_until, alone=alone)
+        return len(claims)
 
     def _begin(self, claim: Claim, trusted_until: float, *, alone: bool) -> None:
         attempt = Attempt(
@@ -211,7 +205,9 @@ class Worker:
         """Announce ourselves in a project the first time we see it."""
         if project in self._met:
             return
-        agents = [(a.name, a.max_attempts, a.executor) for a in self._app.agents.values()]
+        agents = [
+            (a.name, a.max_attempts, a.concurrency, a.executor) for a in self._app.agents.values()
+        ]
         await self._claims.run(
             runs.worker_register(
                 project,
@@ -286,11 +282,22 @@ def work(app: App, settings: Settings, *, target: str, dsn: str) -> None:
     Does not return while a handler's thread is still running: what it does after the run was
     given back would be another worker's work, so the process ends under it.
     """
-    asyncio.run(_until_signalled(Worker(app, settings, target=target, dsn=dsn)))
+    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+        runner.run(_until_signalled(Worker(app, settings, target=target, dsn=dsn)))
     if any(t.name.startswith("semel-run") and t.is_alive() for t in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed; None is asyncio's own."""
+    try:
+        import uvloop  # noqa: PLC0415 - an extra
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _until_signalled(worker: Worker) -> None:

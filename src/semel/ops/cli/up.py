@@ -95,23 +95,23 @@ def _say(desk: Desk, app: str | None, port: int) -> None:
     """Where it is, and what to paste."""
     settings = desk.settings
     url = _url(settings.server.host, port)
-    curl = _curl(settings, app, url)
+    posting = curl(settings, app, url, Path.cwd())
     semel = _command()
     if desk.json:
-        screen.line({"url": url, "curl": curl, "show": f"{semel} run show RUN_ID"})
+        screen.line({"url": url, "curl": posting, "show": f"{semel} run show RUN_ID"})
         return
     screen.text(f"\nready: {url}")
-    if curl:
-        screen.text(f"\nSend an alert (twice: the second makes no run):\n\n  {curl}\n")
+    if posting:
+        screen.text(f"\nSend an alert (twice: the second makes no run):\n\n  {posting}\n")
         screen.text(f"Then look at the run it names:\n\n  {semel} run show RUN_ID\n")
     screen.text("Ctrl-C stops everything.")
 
 
-def _curl(settings: config.Settings, app: str | None, url: str) -> str | None:
+def curl(settings: config.Settings, app: str | None, url: str, cwd: Path) -> str | None:
     """The line that posts the application's alert.json; None without one or a source for it."""
     alert = Path((app or "").partition(":")[0]).parent / "alert.json"
     source = next((s for s in settings.sources.values() if s.channel == "alertmanager"), None)
-    if app is None or source is None or not alert.is_file():
+    if app is None or source is None or not (cwd / alert).is_file():
         return None
     words = ["curl", "-sS", "-H", "Content-Type: application/json"]
     line = shlex.join(words)

@@ -50,17 +50,28 @@ begin
     end if;
 
     -- Workers first, then their runs: judging the runs alone would walk every dead entry of
-    -- run_held that a pinned snapshot keeps.
+    -- run_held that a pinned snapshot keeps. Leases are looked at more rarely for that reason:
+    -- a lease outlives its worker only where the worker forgot the run.
     v_runs := array(
-        select r.run_id from semel.worker as w join semel.run as r
-            on r.project_id = w.project_id and r.worker_id = w.worker_id
-        where w.project_id = p_project and w.beat_at < v_now - p_dead_after and r.project_id = p_project
+        select r.run_id from semel.worker as w cross join unnest(w.agents) as served(agent)
+        join semel.run as r
+            on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id
+        where w.project_id = p_project and w.stopped_at is null and w.beat_at < v_now - p_dead_after
         limit p_limit);
-    v_runs := v_runs || array(
-        select r.run_id from semel.run as r
-        where r.project_id = p_project and r.worker_id is not null and r.lease_until < v_now
-        limit p_limit);
+    if p_trust or v_project.leases_at is null or v_project.leases_at > v_now
+       or v_project.leases_at < v_now - least(interval '1 minute', 2 * p_dead_after) then
+        v_runs := v_runs || array(
+            select r.run_id from semel.run as r
+            where r.project_id = p_project and r.worker_id is not null and r.lease_until < v_now
+            limit p_limit);
+        update semel.project as p set leases_at = v_now where p.project_id = p_project;
+    end if;
     return query select * from semel.run_lose(p_project, v_runs, p_dead_after, v_now);
+    -- A dead worker that holds nothing more is not asked about again, unless it beats.
+    update semel.worker as w set stopped_at = v_now
+    where w.project_id = p_project and w.stopped_at is null and w.beat_at < v_now - p_dead_after
+      and not exists (select from unnest(w.agents) as served(agent) join semel.run as r
+                      on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id);
 end
 $$;
 
@@ -77,7 +88,10 @@ begin
     where w.project_id = p_project and w.worker_id = p_worker;
     return query
         select * from semel.run_lose(p_project,
-            array(select r.run_id from semel.run as r where r.project_id = p_project and r.worker_id = p_worker),
+            array(select r.run_id from semel.worker as w cross join unnest(w.agents) as served(agent)
+                  join semel.run as r
+                    on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id
+                  where w.project_id = p_project and w.worker_id = p_worker),
             '0', v_now);
 end
 $$;

@@ -10,7 +10,7 @@
 -- Announce a worker process and the agents it serves in p_project.
 create or replace function semel.worker_register(
     p_project text, p_worker text, p_host text, p_pid int, p_slots int,
-    p_agents text[], p_max_attempts int[], p_executors text[], p_now timestamptz default null
+    p_agents text[], p_max_attempts int[], p_max_running int[], p_executors text[], p_now timestamptz default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -21,12 +21,12 @@ begin
         insert into semel.project (project_id, created_at) values (p_project, v_now)
         on conflict on constraint project_pkey do nothing;
     end if;
-    insert into semel.agent as a (project_id, agent, max_attempts, executor, seen_at)
-    select p_project, x.agent, x.max_attempts, x.executor, v_now
-    from unnest(p_agents, p_max_attempts, p_executors) as x(agent, max_attempts, executor)
+    insert into semel.agent as a (project_id, agent, max_attempts, max_running, executor, seen_at)
+    select p_project, x.agent, x.max_attempts, x.max_running, x.executor, v_now
+    from unnest(p_agents, p_max_attempts, p_max_running, p_executors) as x(agent, max_attempts, max_running, executor)
     order by x.agent
     on conflict on constraint agent_pkey do update set
-        max_attempts = excluded.max_attempts, executor = excluded.executor, seen_at = excluded.seen_at;
+        max_attempts = excluded.max_attempts, max_running = excluded.max_running, executor = excluded.executor, seen_at = excluded.seen_at;
     insert into semel.worker as w (project_id, worker_id, host, pid, agents, slots, started_at, beat_at)
     values (p_project, p_worker, p_host, p_pid, p_agents, p_slots, v_now, v_now)
     on conflict on constraint worker_pkey do update set
@@ -35,18 +35,24 @@ begin
 end
 $$;
 
--- A sign of life. A worker seen for the first time gets its row here.
-create or replace function semel.worker_touch(p_project text, p_worker text, p_now timestamptz) returns void
+-- A sign of life, and with p_agent of what it holds runs of: there the reaper looks for them.
+-- A worker seen for the first time gets its row here.
+create or replace function semel.worker_touch(
+    p_project text, p_worker text, p_agent text, p_now timestamptz
+) returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 begin
     -- A beat of this second is beat enough: claims come by the hundred.
     if exists (select from semel.worker as w where w.project_id = p_project and w.worker_id = p_worker
-               and w.stopped_at is null and w.beat_at between p_now - interval '1 second' and p_now) then
+               and w.stopped_at is null and w.beat_at between p_now - interval '1 second' and p_now
+               and (p_agent is null or p_agent = any (w.agents))) then
         return;
     end if;
     insert into semel.worker as w (project_id, worker_id, host, pid, agents, slots, started_at, beat_at)
-    values (p_project, p_worker, '', 0, '{}', 0, p_now, p_now)
-    on conflict on constraint worker_pkey do update set beat_at = excluded.beat_at, stopped_at = null;
+    values (p_project, p_worker, '', 0, case when p_agent is null then '{}' else array[p_agent] end, 0, p_now, p_now)
+    on conflict on constraint worker_pkey do update set
+        beat_at = excluded.beat_at, stopped_at = null,
+        agents = case when p_agent is null or p_agent = any (w.agents) then w.agents else w.agents || p_agent end;
 end
 $$;
 
@@ -61,7 +67,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
     perform semel.project_require(p_project);
-    perform semel.worker_touch(p_project, p_worker, v_now);
+    perform semel.worker_touch(p_project, p_worker, null, v_now);
     update semel.run as r set lease_until = v_now + p_lease, heartbeat_at = v_now
     where r.project_id = p_project
       and r.run_id = any (array(

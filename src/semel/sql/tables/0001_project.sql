@@ -3,9 +3,12 @@
 create table semel.project (
     project_id  text primary key,
     created_at  timestamptz not null,
+    max_running int,                    -- runs leased at once over all agents; null: no limit
     swept_at    timestamptz,            -- the reaper's last look
     blind_until timestamptz,            -- the reaper judges no one before this moment
+    leases_at   timestamptz,            -- the reaper's last look at leases, which costs more
 
+    constraint project_may_run_at_least_one check (max_running >= 1),
     constraint project_name_is_a_slug check (project_id ~ '^[a-z0-9][a-z0-9_-]{0,63}$')
 );
 
@@ -15,10 +18,13 @@ create table semel.agent (
     agent        text not null,
     max_attempts int  not null,
     executor     text not null,
-    seen_at      timestamptz not null,
+    max_running  int,                   -- runs leased at once, over all workers; null: no limit
+    paused_at    timestamptz,           -- while set, no run of it is claimed
+    seen_at      timestamptz,           -- null: no worker has announced it yet
 
     primary key (project_id, agent),
-    constraint agent_may_start_at_least_once check (max_attempts >= 1)
+    constraint agent_may_start_at_least_once check (max_attempts >= 1),
+    constraint agent_may_run_at_least_one check (max_running >= 1)
 );
 
 -- A source as the ingress that serves it announces it. Secrets stay in its configuration.

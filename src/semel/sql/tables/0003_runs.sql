@@ -49,7 +49,7 @@ create table semel.run (
 create index run_claimable on semel.run (project_id, agent, lane, ready_at, run_id)
     where ready_at is not null;
 create index run_due on semel.run (project_id, agent, due_at) where due_at is not null;
-create index run_held on semel.run (project_id, worker_id) where worker_id is not null;
+create index run_held on semel.run (project_id, agent, worker_id) where worker_id is not null;
 
 -- Inputs too large to be copied by every transition. Written once.
 create table semel.run_input (

@@ -1,5 +1,6 @@
 create or replace view semel.agents as
-select a.project_id, a.agent, a.max_attempts, a.executor, a.seen_at from semel.agent as a;
+select a.project_id, a.agent, a.max_attempts, a.executor, a.max_running, a.paused_at, a.seen_at
+from semel.agent as a;
 
 -- Workers. `silent` is what the reaper will call dead once dead_after has passed.
 create or replace view semel.workers as

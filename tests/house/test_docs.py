@@ -1,0 +1,234 @@
+"""The docs say what the code does: codes, commands, settings, and lines that people paste."""
+
+import asyncio
+import importlib.util
+import json
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+import pytest
+from typer.main import get_command
+
+from semel import App, Run
+from semel.config import Retention, Server, Settings, Source, WorkerSettings, load
+from semel.config.settings import FOLLOWS
+from semel.config.values import shown
+from semel.db import migrate
+from semel.errors import tree
+from semel.ops.cli import app as commands
+from semel.ops.cli.up import curl
+from semel.runtime.app import load as load_app
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    page.relative_to(ROOT)
+    for page in sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+    if "_build" not in page.parts
+]
+CODES = {error.code for error in tree()}
+EVERYWHERE = {"--json", "--project", "--help"}
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text(name), re.DOTALL | re.MULTILINE)
+
+
+# -- errors ---------------------------------------------------------------------------------
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_errors_is_the_tree_of_errors() -> None:
+    page = text("docs/errors.md")
+
+    assert page == generator().page(page), "run: python docs/generate.py"
+    assert set(re.findall(r"^\| `(E-[A-Z]+-\d+)`", page, re.MULTILINE)) == CODES
+
+
+def test_sql_raises_and_records_only_codes_that_there_are() -> None:
+    sql = "".join(part.sql for part in migrate.parts())
+
+    raised = set(re.findall(r"errcode\s*=\s*'(SM\w\d\d)'", sql))
+    assert raised <= {error.sqlstate for error in tree()}
+    assert set(re.findall(r"E-[A-Z]+-\d{3}", sql)) <= CODES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_a_code_that_a_page_names_is_one(page: Path) -> None:
+    assert set(re.findall(r"E-[A-Z]+-\d{3}", (ROOT / page).read_text())) <= CODES
+
+
+# -- commands and settings ------------------------------------------------------------------
+
+
+def spelled(command: Any, *before: str) -> list[tuple[list[str], set[str]]]:
+    """Every command below *command*: its words, and its own options."""
+    if hasattr(command, "commands"):
+        return [
+            each
+            for name, inner in command.commands.items()
+            for each in spelled(inner, *before, name)
+        ]
+    options = {o for p in command.params for o in p.opts if o.startswith("--")}
+    return [([*before], options - EVERYWHERE)]
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [pytest.param(*each, id=" ".join(each[0])) for each in spelled(get_command(commands))],
+)
+def test_a_command_is_documented_with_its_options(words: list[str], options: set[str]) -> None:
+    rows = part("docs/operate.md", "## Commands")
+
+    [row] = [
+        row
+        for row in rows
+        if row.startswith((f"| `semel {' '.join(words)}", f"| `semel {words[0]} "))
+        and re.search(rf"\b{words[-1]}\b", row.split(" | ")[0])
+    ]
+    assert options <= set(re.findall(r"--[a-z]+", row))
+
+
+def part(page: str, heading: str) -> list[str]:
+    """The lines below *heading*, up to the next."""
+    return text(page).partition(f"{heading}\n")[2].partition("\n## ")[0].splitlines()
+
+
+def documented(heading: str, key: str) -> list[str]:
+    """The cells of the row that documents *key*."""
+    rows = part("docs/configuration.md", f"## {heading}")
+    [cells] = [row.split(" | ") for row in rows if row.startswith(f"| `{key}` |")]
+    return [cell.strip("| `") for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [("worker", WorkerSettings), ("server", Server), ("retention", Retention)],
+)
+def test_a_setting_is_documented_with_its_variable_and_default(
+    section: str, kind: type[Any]
+) -> None:
+    for field in fields(kind):
+        variable = f"SEMEL_{section}_{field.name}".upper().replace("_SERVER_PORT", "_PORT")
+        found = documented(f"[{section}]", field.name)
+        assert found[1] == variable
+        if field.default is not FOLLOWS:
+            default = "never" if field.default is None else shown(field.default)
+            assert found[2] == default, field.name
+
+
+def test_a_setting_outside_sections_is_documented() -> None:
+    for key in ("dsn", "home", "project", "pooler"):
+        assert documented("Where things are", key)[1] == f"SEMEL_{key.upper()}"
+    assert documented("Where things are", "project")[2] == Settings().project
+
+
+def test_a_setting_of_a_source_is_documented_with_its_default() -> None:
+    for field in fields(Source):
+        if field.name == "name":
+            continue
+        default = documented("Sources", field.name)[1]
+        if field.default is MISSING:
+            assert default == "required"
+        elif field.name != "secrets":
+            assert default == _plain(field.default)
+
+
+def _plain(value: Any) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else {"2m": "120s"}.get(shown(value), shown(value))
+    )
+
+
+# -- what people paste ----------------------------------------------------------------------
+
+
+def test_the_readme_shows_the_two_commands_and_the_line_that_up_prints() -> None:
+    settings = load({"SEMEL_CONFIG": "examples/semel.toml"}, ROOT)
+    printed = curl(settings, "examples/oncall.py", "http://127.0.0.1:8750", ROOT)
+
+    lines = "".join(blocks("README.md", "console")).splitlines()
+
+    assert {"$ make up", "$ make test"} <= set(lines)
+    assert f"$ {printed}" in lines
+    assert f"$ {printed}" in "".join(blocks("docs/start.md", "console")).splitlines()
+
+
+def test_make_has_the_targets_that_the_docs_name() -> None:
+    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
+
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"`?make ([a-z]+)[`\n ]", (ROOT / page).read_text())
+    }
+    assert {"up", "test", "check", "bench", "docs", "clean"} <= targets
+    assert {"up", "test", "check", "bench"} <= named
+    assert named & {"up", "test", "check", "bench", "docs", "clean"} <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_a_link_leads_to_a_page(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
+        assert (ROOT / page.parent / target).exists(), target
+
+
+# -- the examples ---------------------------------------------------------------------------
+
+
+def a_run(value: Any) -> Run:
+    return Run(id=UUID(int=1), project="p", agent="triage", input=value, attempt=1, fence=1)
+
+
+def test_the_example_reports_on_its_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONCALL_SECONDS", "0")
+    triage = load_app(str(ROOT / "examples/oncall.py")).agents["triage"]
+    alert = json.loads(text("examples/alert.json"))
+
+    report = asyncio.run(triage.handler(a_run(alert)))
+
+    assert report == {"title": "HighCPU", "where": ["node1"], "firing": 1, "attempt": 1}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_the_first_application_on_a_page_runs(page: str) -> None:
+    program = next(block for block in blocks(page, "python") if "App()" in block)
+    names: dict[str, Any] = {}
+
+    exec(compile(program, page, "exec"), names)
+
+    app: App = names["app"]
+    result = asyncio.run(app.agents["triage"].handler(a_run({"alerts": [{}]})))
+    assert list(result.values()) == [1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_python_on_a_page_is_python(page: Path) -> None:
+    for block in blocks(str(page), "python"):
+        compile(block, page.name, "exec")
+
+
+def test_toml_on_a_page_is_a_configuration(tmp_path: Path) -> None:
+    environ = {"ALERTS_TOKEN": "a", "ALERTS_TOKEN_OLD": "b"}
+    for page in PAGES:
+        for block in blocks(str(page), "toml"):
+            (tmp_path / "semel.toml").write_text(block)
+            assert load(environ, tmp_path).sources

@@ -1,0 +1,453 @@
+"""The command line: what it answers, in which words, with which exit code."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from fix_world import Conn, start_run, until
+from semel.core import inbox, runs, tokens
+from semel.db.execute import run
+from semel.model import Offer
+from semel.ops.cli import cli
+
+AWAY = "host=/nowhere dbname=x"
+STRANGER = "01a22cd8-ca25-7d51-9c7c-6c90a3d029c6"
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Semel = Callable[..., Said]
+
+
+@pytest.fixture
+def semel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Semel:
+    """Run one command, with no configuration but what *environ* tells."""
+
+    def call(*words: str, **environ: str) -> Said:
+        with monkeypatch.context() as own:
+            own.chdir(tmp_path)
+            for name in ("SEMEL_DSN", "SEMEL_CONFIG", "SEMEL_HOME", "SEMEL_PROJECT"):
+                own.delenv(name, raising=False)
+            for name, value in environ.items():
+                own.setenv(name, value)
+            code = cli(words)
+        return Said(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def here(semel: Semel, dsn: str) -> Semel:
+    """The same, with a database."""
+
+    def call(*words: str, **environ: str) -> Said:
+        return semel(*words, **{"SEMEL_DSN": dsn, **environ})
+
+    return call
+
+
+# -- asking for help ------------------------------------------------------------------------
+
+
+def test_the_version_needs_no_database(semel: Semel) -> None:
+    said = semel("--version")
+
+    assert (said.code, said.out.split()[0]) == (0, "semel")
+
+
+def test_alone_it_says_what_there_is(semel: Semel) -> None:
+    said = semel()
+
+    assert said.code == 0
+    for name in ("up", "serve", "worker", "upkeep", "migrate", "db", "run", "event", "token"):
+        assert f"\n  {name} " in said.out
+
+
+def test_a_noun_alone_says_its_verbs_and_is_misuse(semel: Semel) -> None:
+    said = semel("run")
+
+    assert (said.code, said.out) == (2, "")
+    assert "show   One run" in said.err
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+def test_a_started_run_is_shown_whole(here: Semel) -> None:
+    started = here("run", "start", "mail", "--input", '{"to": "a"}', "--key", "k", "--json")
+    shown = here("run", "show", started.json["run_id"], "--json").json
+
+    assert started.json["outcome"] == "new"
+    expected = {
+        "project_id": "default",
+        "agent": "mail",
+        "status": "PENDING",
+        "attempt_count": 0,
+        "max_attempts": 3,
+        "fence": 0,
+        "failure_code": None,
+        "failure_reason": None,
+        "input": {"to": "a"},
+        "result": None,
+        "attempts": [],
+        "steps": [],
+    }
+    assert {name: shown[name] for name in expected} == expected
+    [event] = shown["events"]
+    assert (event["relation"], event["provider_event_id"], event["hits"]) == ("made", "k", 1)
+
+
+def test_the_same_key_starts_nothing_again(here: Semel) -> None:
+    first = here("run", "start", "mail", "--key", "k").out.strip()
+
+    again = here("run", "start", "mail", "--key", "k")
+
+    assert (again.code, again.out) == (0, f"{first} (started before with this key)\n")
+
+
+def test_the_same_key_with_other_input_is_refused(here: Semel) -> None:
+    here("run", "start", "mail", "--key", "k")
+
+    refused = here("run", "start", "mail", "--input", "1", "--key", "k")
+    as_json = here("run", "start", "mail", "--input", "1", "--key", "k", "--json")
+
+    assert (refused.code, refused.out) == (1, "")
+    what, remedy = refused.err.splitlines()
+    assert what.startswith("E-IDEMPOTENT-002 key k was used in project default")
+    assert remedy.startswith("Use a new key")
+    assert json.loads(as_json.err)["code"] == "E-IDEMPOTENT-002"
+    assert set(json.loads(as_json.err)) == {"code", "detail", "remedy"}
+
+
+def test_a_run_is_found_in_any_project_unless_one_is_named(here: Semel, conn: Conn) -> None:
+    run_id = str(start_run(conn, project="shop"))
+
+    assert here("run", "show", run_id).code == 0
+    assert here("run", "show", run_id, "--project", "shop").code == 0
+    assert here("--project", "shop", "run", "show", run_id).code == 0
+    elsewhere = here("run", "show", run_id, "--project", "other")
+    assert (elsewhere.code, elsewhere.err.split()[0]) == (1, "E-RUN-001")
+
+
+def test_a_list_is_of_every_project_until_one_is_told_or_configured(
+    here: Semel, conn: Conn
+) -> None:
+    one, two = start_run(conn, project="one"), start_run(conn, project="two")
+
+    def listed(*words: str, **environ: str) -> set[UUID]:
+        lines = here("run", "list", "--json", *words, **environ).lines
+        return {UUID(line["run_id"]) for line in lines}
+
+    assert listed() == {one, two}
+    assert listed("--project", "one") == {one}
+    assert listed(SEMEL_PROJECT="two") == {two}
+
+
+def test_a_list_is_filtered_newest_first_and_limited(here: Semel, conn: Conn) -> None:
+    ids = [str(start_run(conn, agent)) for agent in ("a", "b", "a")]
+
+    found = here("run", "list", "--agent", "a", "--status", "PENDING", "--json").lines
+
+    assert [line["run_id"] for line in found] == [ids[2], ids[0]]
+    assert len(here("run", "list", "--limit", "1", "--json").lines) == 1
+    assert here("run", "list", "--status", "FAILED", "--json").out == ""
+    assert here("run", "list", "--status", "FAILED").out == "no such runs in any project\n"
+
+
+def test_a_list_for_a_pipe_is_plain_aligned_text(here: Semel, conn: Conn) -> None:
+    run_id = start_run(conn, "mail")
+
+    head, row = here("run", "list").out.splitlines()
+
+    assert " ".join(head.split()) == "RUN PROJECT AGENT STATUS ATTEMPTS CREATED FAILURE CODE"
+    assert row.startswith(f"{run_id}  p        mail   PENDING  0  ")
+    assert row.endswith("Z  -")
+
+
+def test_the_timeline_tells_of_the_lost_worker_and_the_next(here: Semel, conn: Conn) -> None:
+    run_id = start_run(conn, "mail", {"to": "a"}, key="k")
+    lease = inbox.MEMORY
+    run(conn, runs.run_claim("p", "mail", "w1", limit=1, lease=lease))
+    run(conn, runs.worker_lost("p", "w1"))
+    [claim] = run(conn, runs.run_claim("p", "mail", "w2", limit=1, lease=lease, alone=True))
+    run(conn, runs.run_complete("p", "w2", [(run_id, claim.fence, '{"sent": true}')]))
+
+    said = here("run", "show", str(run_id)).out
+    shown = here("run", "show", str(run_id), "--json").json
+
+    assert "status    COMPLETED\n" in said
+    assert "attempts  2 of 3, fence 3\n" in said
+    assert 'result    {"sent": true}\n' in said
+    told = [line[22:].split(" at ")[0].strip() for line in said.split("\n\n")[1].splitlines()]
+    assert told == [
+        "event     api k made it; seen once",
+        "created",
+        "attempt   1, fence 1, worker w1: lost",
+        "E-LEASE-001 worker w1 was lost",
+        "attempt   2, fence 3, worker w2: completed",
+        "COMPLETED",
+    ]
+    assert [a["outcome"] for a in shown["attempts"]] == ["lost", "completed"]
+    assert shown["attempts"][0]["reason"] == "worker w1 was lost"
+
+
+# -- events ---------------------------------------------------------------------------------
+
+
+def test_explain_says_why_each_delivery_did_or_did_not_make_a_run(
+    here: Semel, conn: Conn
+) -> None:
+    offer = Offer(source="bot", channel="telegram", id="7", agent="mail", input=1)
+    [made] = run(conn, inbox.event_accept("p", [offer]))
+    run(conn, inbox.event_accept("p", [offer]))
+
+    said = here("event", "explain", "--source", "bot", "--id", "7").out
+    as_json = here("event", "explain", "--source", "bot", "--id", "7", "--json").json
+
+    assert said.startswith(f"id 7 of source bot came 2 times and made run {made.run_id}\n")
+    assert "new: first sighting of this id" in said
+    assert "duplicate: this id was first seen in event" in said
+    assert [one["verdict"] for one in as_json["deliveries"]] == ["new", "duplicate"]
+    assert here("event", "show", str(made.event_id), "--json").json["hits"] == 2
+    assert here("event", "list", "--json").lines[0]["run_id"] == str(made.run_id)
+
+
+def test_explain_knows_a_key_that_no_delivery_brought(here: Semel) -> None:
+    run_id = here("run", "start", "mail", "--key", "k").out.strip()
+
+    said = here("event", "explain", "--source", "api", "--id", "k")
+
+    assert said.out == f"id k of source api started run {run_id}, seen once\n"
+
+
+def test_explain_has_an_answer_for_an_id_never_seen(here: Semel) -> None:
+    said = here("event", "explain", "--source", "bot", "--id", "8")
+    as_json = here("event", "explain", "--source", "bot", "--id", "8", "--json").json
+
+    assert said.code == 0
+    assert said.out.startswith("id 8 of source bot is not known. It never came, or was refused")
+    assert as_json["deliveries"] == []
+    assert as_json["explanation"] == said.out.strip()
+
+
+def test_quarantined_deliveries_are_listed(here: Semel, conn: Conn) -> None:
+    bad = Offer(source="bot", channel="telegram", verdict="quarantined", reason="no update_id")
+    run(conn, inbox.event_accept("p", [bad]))
+
+    said = here("event", "list", "--verdict", "quarantined")
+
+    assert "bot     quarantined  no update_id" in said.out
+
+
+# -- tokens ---------------------------------------------------------------------------------
+
+
+def test_a_token_is_shown_once_works_and_ends_with_its_revocation(
+    here: Semel, conn: Conn
+) -> None:
+    made = here("token", "create", "--role", "producer", "--source", "ci", "--json").json
+    listed = here("token", "list", "--json")
+
+    grant = run(conn, tokens.token_check("default", made["token"]))
+    assert grant is not None
+    assert (grant.role, grant.source) == ("producer", "ci")
+    assert listed.lines[0]["token_id"] == made["token_id"]
+    assert made["token"] not in listed.out
+    assert here("token", "revoke", made["token_id"]).out == "revoked\n"
+    assert here("token", "revoke", made["token_id"]).out == "was revoked before\n"
+    assert run(conn, tokens.token_check("default", made["token"])) is None
+    assert here("token", "revoke", STRANGER).code == 1
+
+
+# -- misuse and refusals --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (["nosuch"], "No such command 'nosuch'"),
+        (["run", "show", "abc"], "'abc' is no id"),
+        (["run", "show"], "Missing argument"),
+        (["run", "start", "mail", "--input", "{"], "--input is no JSON"),
+        (["run", "start", "mail", "--priority", "10"], "--priority"),
+        (["run", "list", "--status", "DONE"], "DONE"),
+        (["run", "list", "--limit", "0"], "--limit"),
+        (["run", "list", "--project", "No Slug"], "--project is 'No Slug'"),
+        (["migrate", "--check", "--print"], "name one"),
+        (["token", "create", "--role", "king"], "king"),
+        (["worker"], "Missing argument"),
+        (["worker", "nosuch.py"], "no such file"),
+    ],
+)
+def test_misuse_is_told_in_a_line_and_exits_2(
+    semel: Semel, words: list[str], because: str
+) -> None:
+    said = semel(*words, SEMEL_DSN=AWAY)
+    as_json = semel(*words, "--json", SEMEL_DSN=AWAY)
+
+    assert (said.code, said.out) == (2, "")
+    assert because in said.err
+    assert said.err.startswith("E-")
+    assert "Traceback" not in said.err
+    assert set(json.loads(as_json.err)) == {"code", "detail", "remedy"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["run", "start", "no agent"], 1), (["run", "show", STRANGER], 1)]
+)
+def test_a_refusal_exits_1(here: Semel, words: list[str], code: int) -> None:
+    assert here(*words).code == code
+
+
+def test_an_impossible_setting_exits_2_and_is_named(semel: Semel) -> None:
+    said = semel("run", "list", SEMEL_WORKER_LEASE="30")
+
+    assert (said.code, said.err.split()[0]) == (2, "E-CONFIG-001")
+    assert "SEMEL_WORKER_LEASE" in said.err
+
+
+def test_a_dsn_that_is_none_exits_2_and_is_not_repeated(semel: Semel) -> None:
+    said = semel("run", "list", SEMEL_DSN="a secret")
+
+    assert (said.code, "secret" in said.err) == (2, False)
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "list"], ["token", "list"], ["migrate"], ["upkeep", "--once"]]
+)
+def test_a_database_out_of_reach_exits_3(semel: Semel, words: list[str]) -> None:
+    said = semel(*words, SEMEL_DSN=AWAY)
+
+    assert (said.code, said.out) == (3, "")
+    assert said.err.startswith("E-DB-001 ")
+    assert "Traceback" not in said.err
+
+
+def test_where_there_has_never_been_a_database_it_says_how_to_start_one(semel: Semel) -> None:
+    said = semel("run", "list")
+
+    assert said.code == 3
+    assert "`semel up` or `semel db start`" in said.err
+
+
+def test_a_database_without_our_schema_is_refused(semel: Semel, empty_dsn: str) -> None:
+    said = semel("run", "list", SEMEL_DSN=empty_dsn)
+
+    assert (said.code, said.err.split()[0]) == (1, "E-DB-002")
+    assert "run `semel migrate`" in said.err
+
+
+# -- the schema, the settings, the database -------------------------------------------------
+
+
+def test_migrate_applies_once_and_check_tells_whether(semel: Semel, empty_dsn: str) -> None:
+    assert semel("migrate", "--check", SEMEL_DSN=empty_dsn).code == 1
+    applied = semel("migrate", "--json", SEMEL_DSN=empty_dsn).json["applied"]
+    assert "functions/runs.sql" in applied
+    assert semel("migrate", "--check", SEMEL_DSN=empty_dsn).code == 0
+    assert semel("migrate", "--json", SEMEL_DSN=empty_dsn).json["applied"] == []
+
+
+def test_migrate_prints_the_schema_without_a_database(semel: Semel) -> None:
+    said = semel("migrate", "--print")
+
+    assert said.out.startswith("begin;\n")
+    assert said.out.rstrip().endswith("commit;")
+
+
+def test_config_shows_what_is_in_force_and_no_password(semel: Semel) -> None:
+    shown = semel("config", "--json", SEMEL_DSN="postgresql://me:pass@h/d", SEMEL_PORT="9").json
+
+    assert (shown["dsn"], shown["server"]["port"]) == ("postgresql://me:***@h/d", 9)
+
+
+def test_db_speaks_of_the_embedded_server_only(semel: Semel, tmp_path: Path) -> None:
+    state = semel("db", "status", "--json").json
+
+    assert (state["state"], state["home"]) == ("stopped", str(tmp_path / ".semel"))
+    assert semel("db", "stop").out == "nothing was running\n"
+    assert semel("db", "start", SEMEL_DSN=AWAY).code == 2
+    assert semel("db", "psql").code == 3
+
+
+def test_upkeep_once_sweeps_and_says_what_it_did(here: Semel, conn: Conn) -> None:
+    start_run(conn)
+    run(conn, runs.run_claim("p", "a", "w", limit=1, lease=inbox.MEMORY))
+
+    assert here("upkeep", "--once", "--json").json["projects"] == 1
+
+
+# -- the process itself ---------------------------------------------------------------------
+
+
+def _started(*words: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "semel", *words],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_without_its_extra_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['typer'] = None; from semel.__main__ import main; main()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "typer is not installed: pip install 'semel[cli]'\n"
+
+
+def test_ctrl_c_is_quiet_also_while_the_database_is_awaited(tmp_path: Path) -> None:
+    with _started("upkeep", SEMEL_DSN=AWAY, SEMEL_HOME=str(tmp_path)) as process:
+        assert process.stderr
+        assert "database.lost" in process.stderr.readline()
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(10) == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_upkeep_waits_for_its_database_and_drains_on_sigterm(dsn: str) -> None:
+    with _started("upkeep", SEMEL_DSN=dsn) as process:
+        assert process.stderr
+        until(lambda: "upkeep.started" in process.stderr.readline())
+
+        process.terminate()
+
+        assert process.wait(10) == 0
+
+
+def test_a_process_refuses_a_schema_that_is_not_its_own(empty_dsn: str) -> None:
+    with _started(
+        "worker", str(Path(__file__).parents[2] / "examples/oncall.py"), SEMEL_DSN=empty_dsn
+    ) as process:
+        _, said = process.communicate(timeout=20)
+
+    assert process.returncode == 1
+    assert "E-DB-002 this database has no semel schema: run `semel migrate`" in said

@@ -1,0 +1,105 @@
+"""The doctor: a line for each check, and a remedy where one fails."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fix_world import Conn, start_run
+from semel.config import Settings, Source
+from semel.core import runs
+from semel.db.execute import run
+from semel.ops.doctor import Check, examine
+
+
+@pytest.fixture
+def settings(dsn: str) -> Settings:
+    return Settings(dsn=dsn)
+
+
+def found(settings: Settings) -> dict[str, Check]:
+    return {check.name: check for check in examine(settings)}
+
+
+def test_a_fresh_database_is_well_but_has_no_worker(settings: Settings) -> None:
+    checks = found(settings)
+
+    for name in (
+        "database",
+        "schema",
+        "clock",
+        "owner",
+        "upkeep",
+        "queue",
+        "agents",
+        "sessions",
+    ):
+        assert checks[name].status == "ok", checks[name]
+    assert checks["workers"].status == "FAIL"
+    assert "semel worker" in checks["workers"].remedy
+
+
+def test_every_failing_line_has_a_remedy(settings: Settings, conn: Conn) -> None:
+    start_run(conn, "mail")
+
+    failing = [check for check in examine(settings) if check.status == "FAIL"]
+
+    assert {check.name for check in failing} >= {"workers", "agents"}
+    assert all(check.remedy for check in failing)
+
+
+def test_durability_that_is_off_is_told(settings: Settings) -> None:
+    check = found(settings)["durability"]  # the tests' own server runs without
+
+    assert (check.status, check.detail) == ("FAIL", "fsync off, synchronous_commit off")
+
+
+def test_a_live_worker_that_knows_the_agent_is_enough(settings: Settings, conn: Conn) -> None:
+    start_run(conn, "mail")
+    known = [("mail", 3, "async")]
+    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=known))
+    run(conn, runs.run_reap("p", dead_after=timedelta(seconds=30)))
+
+    checks = found(settings)
+
+    assert checks["workers"].detail == "1 alive"
+    assert checks["agents"].status == "ok"
+    assert checks["upkeep"].detail == "swept 0 s ago"
+
+
+def test_upkeep_that_never_came_is_told(settings: Settings, conn: Conn) -> None:
+    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=[]))
+
+    check = found(settings)["upkeep"]
+
+    assert (check.status, check.detail) == ("FAIL", "p was never swept")
+
+
+def test_an_agent_that_no_worker_knows_is_named(settings: Settings, conn: Conn) -> None:
+    start_run(conn, "mial")
+    known = [("mail", 3, "async")]
+    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=known))
+
+    assert found(settings)["agents"].detail == "runs that no live worker knows: mial (1)"
+
+
+def test_a_database_away_is_one_line_and_the_settings_are_still_read() -> None:
+    checks = found(Settings(dsn="host=/nowhere dbname=x", testing=True))
+
+    assert list(checks) == ["database", "testing", "sources"]
+    assert checks["database"].status == "FAIL"
+    assert checks["testing"].status == "note"
+
+
+def test_a_schema_that_is_missing_is_one_line(empty_dsn: str) -> None:
+    check = found(Settings(dsn=empty_dsn))["schema"]
+
+    assert (check.status, check.remedy.split(",")[0]) == ("FAIL", "Run `semel migrate`")
+
+
+def test_sources_without_a_secret_are_named(settings: Settings) -> None:
+    source = Source(name="alerts", channel="alertmanager", agent="a")
+
+    check = found(replace(settings, sources={("default", "alerts"): source}))["sources"]
+
+    assert (check.status, "no secret: alerts" in check.detail) == ("note", True)
