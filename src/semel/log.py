@@ -41,6 +41,8 @@ EVENTS: dict[str, Event] = {
     "run.crashed": Event(_WARNING, ("run", "reason")),
     "run.ended": Event(_INFO, ("run", "agent", "attempt", "fence", "outcome")),
     "run.logged": Event(_INFO, ("run", "attempt", "message", "*")),
+    "episode.staled": Event(_WARNING, ("project", "count")),
+    "run.overdue": Event(_INFO, ("project", "run")),
     "run.lost": Event(_WARNING, ("run", "fence", "reason")),
     "run.reaped": Event(_WARNING, ("project", "run", "worker", "outcome")),
     "run.released": Event(_INFO, ("run",)),

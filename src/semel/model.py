@@ -83,7 +83,7 @@ class Started:
 
     run_id: UUID
     event_id: UUID | None
-    outcome: Literal["new", "duplicate", "conflict"]
+    outcome: Literal["new", "duplicate", "conflict", "exists"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

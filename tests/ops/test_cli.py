@@ -1,12 +1,13 @@
 """The command line: what it answers, in which words, with which exit code."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from fix_world import Conn, start_run, until
 from semel.core import inbox, runs, tokens
 from semel.db.execute import run
-from semel.model import Offer
+from semel.model import Accepted, Alert, Json, Offer
 from semel.ops.cli import cli
 
 AWAY = "host=/nowhere dbname=x"
@@ -190,7 +191,9 @@ def test_the_timeline_tells_of_the_lost_worker_and_the_next(here: Semel, conn: C
     lease = inbox.MEMORY
     run(conn, runs.run_claim("p", "mail", "w1", limit=1, lease=lease))
     run(conn, runs.worker_lost("p", "w1"))
-    [claim] = run(conn, runs.run_claim("p", "mail", "w2", limit=1, lease=lease, alone=True))
+    suspects = [lane + 100 for lane in runs.ORDINARY_LANES]
+    again = runs.run_claim("p", "mail", "w2", limit=1, lease=lease, lanes=suspects)
+    [claim] = run(conn, again)
     run(conn, runs.run_complete("p", "w2", [(run_id, claim.fence, '{"sent": true}')]))
 
     said = here("run", "show", str(run_id)).out
@@ -210,6 +213,31 @@ def test_the_timeline_tells_of_the_lost_worker_and_the_next(here: Semel, conn: C
     ]
     assert [a["outcome"] for a in shown["attempts"]] == ["lost", "completed"]
     assert shown["attempts"][0]["reason"] == "worker w1 was lost"
+
+
+def test_the_timeline_tells_of_the_resolution_of_its_alert(here: Semel, conn: Conn) -> None:
+    def notify(status: Literal["firing", "resolved"], ends_ns: int) -> Accepted:
+        raw: dict[str, Json] = {
+            "labels": {"alertname": "HighCPU"},
+            "endsAt": "2026-11-30T10:50:00Z",
+        }
+        alert = Alert(fingerprint="f", status=status, starts_ns=1, ends_ns=ends_ns, alert=raw)
+        body = status.encode()
+        call = inbox.alert_accept("p", "alerts", "a", {}, [alert], body=body, headers={})
+        [accepted] = run(conn, call)
+        return accepted
+
+    made = notify("firing", 0)
+    notify("firing", 0)
+    notify("resolved", 2)
+
+    said = here("run", "show", str(made.run_id)).out
+    shown = here("run", "show", str(made.run_id), "--json").json
+
+    assert re.search(r"event     alerts am1:\S+… made it; seen 2 times", said)
+    assert "delivery  duplicate: the same notification again" in said
+    assert "resolved HighCPU (ended 2026-11-30T10:50:00Z)" in said
+    assert [event["relation"] for event in shown["events"]] == ["made", "resolved"]
 
 
 # -- events ---------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from fix_world import Conn
 #: Not the protocol's: the migrations' own book, which stays on one node.
 EXEMPT_TABLES = {"migration"}
 #: The reads across projects, and maintenance that makes partitions.
-CROSS_PROJECT = {"run_hint", "due_projects", "partitions_make"}
+CROSS_PROJECT = {"run_hint", "due_projects", "partitions_make", "partitions_drop"}
 #: Pure helpers that touch no table.
-PURE = {"parts_digest", "uuid_at", "run_lane", "input_digest"}
+PURE = {"parts_digest", "uuid_at", "uuid_floor", "run_lane", "input_digest"}
 
 #: Called only by functions that have judged the project already.
 INTERNAL = {"project_require", "run_create", "run_end", "run_lose", "run_allowance", "attempt_record", "worker_touch", "body_keep"}

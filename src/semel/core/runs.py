@@ -44,6 +44,8 @@ def run_start(
     priority: int = 5,
     max_attempts: int | None = None,
     delay: timedelta | None = None,
+    deadline: timedelta | None = None,
+    unique: str | None = None,
     memory: timedelta = MEMORY,
     now: datetime | None = None,
 ) -> Call[Started]:
@@ -56,6 +58,8 @@ def run_start(
         priority: 0 (last) to 9 (first).
         max_attempts: How often it may start; None is what its agent says.
         delay: Ready only after this, from now.
+        deadline: FAILED with E-RUN-004 when it has not finished by then, from now.
+        unique: At most one live run of *agent* for it; the answer is `exists` and that run.
 
     Raises:
         BadRequest, BadKey: an argument is none; seen here, so that the transaction is unharmed.
@@ -78,8 +82,21 @@ def run_start(
         raise BadRequest(f"the input is no JSON: {bad}") from None
     return Call(
         "select run_id, event_id, outcome"
-        " from semel.run_start(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-        (project, agent, text, key, source, priority, max_attempts, delay, memory, now),
+        " from semel.run_start(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            project,
+            agent,
+            text,
+            key,
+            source,
+            priority,
+            max_attempts,
+            delay,
+            deadline,
+            unique,
+            memory,
+            now,
+        ),
         lambda rows: Started(run_id=rows[0][0], event_id=rows[0][1], outcome=rows[0][2]),
     )
 
@@ -223,6 +240,85 @@ def run_release(
         "select run_id, outcome from semel.run_release(%s, %s, %s::uuid[], %s::bigint[], %s)",
         (project, worker, [run for run, _ in held], [fence for _, fence in held], now),
         _ended,
+    )
+
+
+def run_cancel(
+    project: str,
+    run_id: UUID,
+    *,
+    reason: str = "cancelled by an operator",
+    now: datetime | None = None,
+) -> Call[tuple[str, str | None]]:
+    """
+    Cancel a run; its handler is told by the next beat.
+
+    Returns:
+        won, already, refused (it ended otherwise) or unknown; and the state it was found in.
+
+    Source: sql/functions/runs.sql, run_cancel.
+    """
+    return Call(
+        "select outcome, status from semel.run_cancel(%s, %s, %s, %s)",
+        (project, run_id, reason, now),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def run_retry(
+    project: str, run_id: UUID, *, now: datetime | None = None
+) -> Call[tuple[str, str | None]]:
+    """
+    Let a FAILED or CANCELLED run start again, max_attempts times more.
+
+    Returns:
+        won, refused or unknown; and the state it was found in.
+
+    Source: sql/functions/runs.sql, run_retry.
+    """
+    return Call(
+        "select outcome, status from semel.run_retry(%s, %s, %s)",
+        (project, run_id, now),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def run_overdue(project: str, *, now: datetime | None = None) -> Call[list[UUID]]:
+    """
+    Fail the runs whose deadline has passed; answers which.
+
+    Source: sql/functions/runs.sql, run_overdue.
+    """
+    return Call(
+        "select run_id from semel.run_overdue(%s, p_now => %s)",
+        (project, now),
+        lambda rows: [row[0] for row in rows],
+    )
+
+
+def agent_pause(project: str, agent: str) -> Call[str]:
+    """
+    Claim no run of *agent* until it is resumed; answers won or already.
+
+    Source: sql/functions/agents.sql, agent_pause.
+    """
+    return Call(
+        "select outcome from semel.agent_pause(%s, %s)",
+        (project, agent),
+        lambda rows: str(rows[0][0]),
+    )
+
+
+def agent_resume(project: str, agent: str) -> Call[str]:
+    """
+    Claim runs of *agent* again; answers won or already.
+
+    Source: sql/functions/agents.sql, agent_resume.
+    """
+    return Call(
+        "select outcome from semel.agent_resume(%s, %s)",
+        (project, agent),
+        lambda rows: str(rows[0][0]),
     )
 
 
@@ -382,26 +478,6 @@ def worker_stop(project: str, worker: str) -> Call[None]:
     Source: sql/functions/workers.sql, worker_stop.
     """
     return Call("select semel.worker_stop(%s, %s)", (project, worker), nothing)
-
-
-def due_projects() -> Call[list[str]]:
-    """
-    The projects that upkeep must look after.
-
-    Source: sql/functions/upkeep.sql, due_projects.
-    """
-    return Call(
-        "select project_id from semel.due_projects()", (), lambda rows: [row[0] for row in rows]
-    )
-
-
-def partitions_make() -> Call[int]:
-    """
-    Make the coming days' partitions; answers how many were new.
-
-    Source: sql/functions/upkeep.sql, partitions_make.
-    """
-    return Call("select semel.partitions_make()", (), lambda rows: int(rows[0][0]))
 
 
 def _ended(rows: Sequence[Any]) -> list[Ended]:

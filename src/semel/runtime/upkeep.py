@@ -1,30 +1,43 @@
 """
 Upkeep: the sweeps that keep promises which no worker keeps for itself.
 
-Every second: due retries and delayed starts become claimable. Every five, or sooner where
-dead_after is short: runs of lost workers are recovered. Every ten minutes: partitions for the coming days. Any number of upkeep processes
-may run; a sweep of one project at a time is enforced by the project's row lock.
+Every second the database is asked which projects need something; they get it: due retries and
+delayed starts become claimable, deadlines are enforced, and every five seconds (sooner where
+dead_after is short) the runs of lost workers are recovered. Once a minute and project, what is past
+its retention is purged in small batches; every ten minutes partitions are made and dropped. Any
+number of upkeep processes may run: a project's row lets one of them sweep it at a time.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from semel import log
-from semel.core import runs
+from semel.core import runs, upkeep
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.runtime.held import boottime
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import psycopg
 
     from semel.config import Settings
+    from semel.core.call import Call
+    from semel.core.upkeep import Need
 
-DUE_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 REAP_SECONDS_MAX = 5.0
 PARTITION_SECONDS = 600.0
+#: Batches of one kind in one purge; the rest waits for the next minute.
+BATCHES_MAX = 20
+BATCH_ROWS = 1000
+#: An alert episode that nobody spoke of for this long is closed.
+STALE_AFTER = timedelta(days=30)
 
 
 class Upkeep:
@@ -48,49 +61,109 @@ class Upkeep:
         while not self._stopping.is_set():
             try:
                 if conn is None or conn.closed:
-                    conn = connect(self._dsn, name="semel-upkeep", prepare=not self._settings.pooler)
+                    conn = self._connect()
                 now = boottime()
-                projects = run(conn, runs.due_projects())
-                self._each(conn, projects, self._due)
+                self._look(conn, reap=now >= reap_at)
                 if now >= reap_at:
-                    self._each(conn, projects, self._reap)
                     reap_at = now + reap_every
                 if now >= partition_at:
-                    run(conn, runs.partitions_make())
+                    self._partitions(conn)
                     partition_at = now + PARTITION_SECONDS
             except Exception as error:  # noqa: BLE001 - upkeep outlives whatever the database says
-                log.event("upkeep.failed", reason=f"{type(error).__name__}: {error}"[:300])
+                log.event("upkeep.failed", reason=_said(error))
                 if conn is not None:
                     conn.close()
-            self._stopping.wait(min(DUE_SECONDS, reap_every))
+            self._stopping.wait(min(LOOK_SECONDS, reap_every))
         if conn is not None:
             conn.close()
         log.event("upkeep.stopped")
 
-    def once(self) -> dict[str, int]:
-        """Sweep everything once; answers what was done."""
-        with connect(self._dsn, name="semel-upkeep", prepare=not self._settings.pooler) as conn:
-            projects = run(conn, runs.due_projects())
-            due = sum(self._due(conn, project) for project in projects)
-            reaped = sum(self._reap(conn, project) for project in projects)
-            made = run(conn, runs.partitions_make())
-        return {"projects": len(projects), "due": due, "reaped": reaped, "partitions": made}
+    def once(self, *, now: datetime | None = None) -> dict[str, int]:
+        """
+        Sweep everything once; answers what was done.
 
-    def _each(self, conn: psycopg.Connection[Any], projects: list[str], sweep: Any) -> None:
-        """Sweep each project; one that fails does not keep the others from theirs."""
-        for project in projects:
+        Args:
+            now: For tests: the moment to purge by. Leases are judged by the real clock.
+        """
+        done: Counter[str] = Counter()
+        with self._connect() as conn:
+            done["partitions"] = self._partitions(conn, now=now)
+            for need in run(conn, upkeep.due_projects(now=now)):
+                done["projects"] += 1
+                done["due"] += self._due(conn, need.project)
+                done["reaped"] += self._reap(conn, need.project)
+                done["purged"] += self._purge(conn, need.project, now=now)
+        return dict(done)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return connect(self._dsn, name="semel-upkeep", prepare=not self._settings.pooler)
+
+    def _look(self, conn: psycopg.Connection[Any], *, reap: bool) -> None:
+        """Give each project what it needs; one that fails does not keep the others from theirs."""
+        needs = run(conn, upkeep.due_projects())
+        for need in needs:
             try:
-                sweep(conn, project)
+                self._serve(conn, need, reap=reap)
             except Exception as error:
                 if conn.closed:
                     raise
-                log.event("upkeep.failed", project=project, reason=f"{type(error).__name__}: {error}"[:300])
+                log.event("upkeep.failed", project=need.project, reason=_said(error))
+        if reap and self._settings.project not in {need.project for need in needs if need.held}:
+            self._reap(conn, self._settings.project)  # so that its row says that upkeep lives
+
+    def _serve(self, conn: psycopg.Connection[Any], need: Need, *, reap: bool) -> None:
+        if need.due:
+            self._due(conn, need.project)
+        if need.held and reap:
+            self._reap(conn, need.project)
+        if need.purge and run(conn, upkeep.purge_take(need.project)):
+            self._purge(conn, need.project)
 
     def _due(self, conn: psycopg.Connection[Any], project: str) -> int:
-        return run(conn, runs.run_due(project))
+        overdue = run(conn, runs.run_overdue(project))
+        for run_id in overdue:
+            log.event("run.overdue", project=project, run=str(run_id))
+        return run(conn, runs.run_due(project)) + len(overdue)
 
     def _reap(self, conn: psycopg.Connection[Any], project: str) -> int:
         reaped = run(conn, runs.run_reap(project, dead_after=self._settings.worker.dead_after))
         for one in reaped:
-            log.event("run.reaped", project=project, run=str(one.run_id), worker=one.worker, outcome=one.outcome)
+            log.event(
+                "run.reaped",
+                project=project,
+                run=str(one.run_id),
+                worker=one.worker,
+                outcome=one.outcome,
+            )
         return len(reaped)
+
+    def _purge(
+        self, conn: psycopg.Connection[Any], project: str, *, now: datetime | None = None
+    ) -> int:
+        keep = self._settings.retention
+        purged = self._drain(conn, upkeep.dedupe_expire(project, keep.dedupe, now=now))
+        purged += self._drain(conn, upkeep.leftovers_drop(project, keep.deliveries, keep.runs, now=now))
+        purged += run(conn, upkeep.worker_expire(project, now=now))
+        stale = run(conn, upkeep.fold_stale(project, STALE_AFTER, now=now))
+        if stale:
+            log.event("episode.staled", project=project, count=stale)
+        return purged
+
+    def _drain(self, conn: psycopg.Connection[Any], call: Call[int]) -> int:
+        """Run a batched purge until it has nothing left, or has had its share."""
+        total = 0
+        for _ in range(BATCHES_MAX):
+            count = run(conn, call)
+            total += count
+            if count < BATCH_ROWS:
+                break
+        return total
+
+    def _partitions(self, conn: psycopg.Connection[Any], *, now: datetime | None = None) -> int:
+        keep = self._settings.retention
+        made = run(conn, upkeep.partitions_make())
+        return made + run(conn, upkeep.partitions_drop(keep.runs, keep.deliveries, now=now))
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -6,7 +6,7 @@ Works on the records of `semel.core.reads`; decides nothing and asks nothing.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 Record = Mapping[str, Any]
@@ -15,6 +15,10 @@ Record = Mapping[str, Any]
 TEXT_CHARS_MAX = 1000
 #: Of many deliveries, this many are shown.
 DELIVERIES_MAX = 20
+#: A provider's id is readable at its beginning.
+ID_CHARS_MAX = 40
+#: Where a moment without a time stands.
+LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def of_run(run: Record) -> str:
@@ -91,17 +95,30 @@ def moment(at: str | None) -> str:
 
 
 def _lines(moments: Iterable[tuple[str | None, str]]) -> list[str]:
-    ordered = sorted(moments, key=lambda one: (one[0] is None, one[0] or ""))
+    ordered = sorted(
+        moments, key=lambda one: datetime.fromisoformat(one[0]) if one[0] else LAST
+    )
     return [f"{moment(at)}  {said}" for at, said in ordered]
 
 
 def _event(event: Record) -> tuple[str | None, str]:
-    name = f"{event['source']} {event['provider_event_id']}"
+    name = str(event["provider_event_id"])
+    short = name if len(name) <= ID_CHARS_MAX else name[:ID_CHARS_MAX] + "…"
+    said = f"event     {event['source']} {short}"
     if event["relation"] == "made":
-        return event["first_seen_at"], f"event     {name} made it; seen {_times(event['hits'])}"
-    return event[
-        "first_seen_at"
-    ], f"event     {name}: {event['relation']} {_value(event['content'])}"
+        return event["first_seen_at"], f"{said} made it; seen {_times(event['hits'])}"
+    return event["first_seen_at"], f"{said}: {event['relation']} {_alerts(event['content'])}"
+
+
+def _alerts(content: Any) -> str:
+    """The alerts that an event speaks of, by name; other content as it is."""
+    try:
+        names = [
+            f"{alert['labels']['alertname']} (ended {alert['endsAt']})" for alert in content
+        ]
+    except (TypeError, LookupError):
+        return _value(content)
+    return _cut(", ".join(names))
 
 
 def _deliveries(found: Sequence[Record]) -> list[tuple[str | None, str]]:

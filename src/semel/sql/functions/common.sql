@@ -34,6 +34,13 @@ language sql volatile set search_path = pg_catalog as $$
         'hex')::uuid
 $$;
 
+-- The smallest uuid of version 7 of p_at's millisecond: ids below it were made earlier.
+create or replace function semel.uuid_floor(p_at timestamptz) returns uuid
+language sql immutable set search_path = pg_catalog as $$
+    select encode(substring(int8send((extract(epoch from p_at) * 1000)::bigint) from 3) || '\x70008000000000000000',
+                  'hex')::uuid
+$$;
+
 -- RESUMED goes ahead of all, then priority 9 to 0. A run whose last worker was lost waits in a
 -- lane of its own (100 and more), where only a claim for one run at a time looks.
 create or replace function semel.run_lane(p_status text, p_priority int, p_suspect boolean) returns smallint

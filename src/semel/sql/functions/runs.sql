@@ -3,18 +3,22 @@
 --   start ──> PENDING ──claim──> RUNNING ──complete──> COMPLETED        (history)
 --               ^  ^               │  │
 --               │  └── release ────┘  ├──fail: attempts left ──> PENDING after a delay
---               └───── reap ──────────┴──fail: none left ─────> FAILED  (history)
+--               ├───── reap ──────────┴──fail: none left ─────> FAILED     (history)
+--               │                     any live state ──cancel──> CANCELLED  (history)
+--               └──retry────────────── FAILED, CANCELLED
 --
 -- Fence: (project, run, fence, worker). Every claim, release, retry and reap makes the fence
 --   larger, so a write that names an older one changes nothing and is told `lost`.
 -- Locks: run by run_id. Claims skip what another holds; writes of the holder wait.
 -- Clock: p_now, or the server's, read once.
 
--- Insert one live run, ready now or due at p_due. Internal: ids and times come from the caller.
+-- Insert one live run, ready now or due at p_due; answers whether it did, which it does not when
+-- a live run of the agent holds p_unique. Internal: ids and times come from the caller.
 create or replace function semel.run_create(
     p_project text, p_run uuid, p_agent text, p_input jsonb, p_priority int, p_max_attempts int,
-    p_source text, p_event uuid, p_parent uuid, p_due timestamptz
-) returns void
+    p_source text, p_event uuid, p_parent uuid, p_due timestamptz,
+    p_deadline timestamptz default null, p_unique text default null
+) returns boolean
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now   timestamptz := clock_timestamp();
@@ -31,18 +35,25 @@ begin
             hint = 'A priority is 0 (last) to 9 (first); max_attempts is at least 1.';
     end if;
     insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
-        ready_at, due_at, input, source, event_id, parent_run_id, created_at)
+        ready_at, due_at, deadline_at, unique_key, input, source, event_id, parent_run_id, created_at)
     values (p_project, p_run, p_agent, 'PENDING', semel.run_lane('PENDING', p_priority, false), p_priority,
-        p_max_attempts, case when p_due is null then v_now end, p_due,
-        case when not v_large then p_input end, p_source, p_event, p_parent, v_now);
+        p_max_attempts, case when p_due is null then v_now end, p_due, p_deadline, p_unique,
+        case when not v_large then p_input end, p_source, p_event, p_parent, v_now)
+    on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
+    if not found then
+        return false;
+    end if;
     if v_large then
         insert into semel.run_input (project_id, run_id, input) values (p_project, p_run, p_input);
     end if;
+    return true;
 end
 $$;
 
 -- Start a run inside the caller's transaction; with a key, at most one for (project, source, key).
--- outcome: new, duplicate (the run that is there) or conflict (other agent or input).
+-- With p_unique, at most one live run of the agent for it. p_deadline counts from now.
+-- outcome: new, duplicate (the run that is there), conflict (other agent or input) or exists
+-- (the live run that holds p_unique; nothing was remembered of p_key).
 create or replace function semel.run_start(
     p_project      text,
     p_agent        text,
@@ -52,6 +63,8 @@ create or replace function semel.run_start(
     p_priority     int default 5,
     p_max_attempts int default null,
     p_delay        interval default null,
+    p_deadline     interval default null,
+    p_unique       text default null,
     p_memory       interval default '7 days',
     p_now          timestamptz default null
 ) returns table (run_id uuid, event_id uuid, outcome text)
@@ -97,9 +110,24 @@ begin
             return;
         end loop;
     end if;
-    perform semel.run_create(p_project, v_run, p_agent, v_input, p_priority, p_max_attempts,
-                             p_source, v_event, null, v_real + p_delay);
-    return query select v_run, v_event, 'new';
+    -- The holder of a unique key may end while we look for it: then the key is free again.
+    for v_round in 1 .. 3 loop
+        if semel.run_create(p_project, v_run, p_agent, v_input, p_priority, p_max_attempts, p_source,
+                            v_event, null, v_real + p_delay, v_real + p_deadline, p_unique) then
+            return query select v_run, v_event, 'new';
+            return;
+        end if;
+        select r.run_id, r.event_id into v_old from semel.run as r
+        where r.project_id = p_project and r.agent = p_agent and r.unique_key = p_unique;
+        continue when not found;
+        if p_key is not null then
+            delete from semel.dedupe as d
+            where d.project_id = p_project and d.dedupe_key = v_key and d.event_id = v_event;
+        end if;
+        return query select v_old.run_id, v_old.event_id, 'exists';
+        return;
+    end loop;
+    raise exception using errcode = '40001', message = 'the holder of a unique key kept changing';
 end
 $$;
 
@@ -382,10 +410,10 @@ begin
         returning r.*, h.result
     ), kept as (
         insert into semel.run_history (project_id, run_id, agent, status, priority, attempt_count, max_attempts,
-            release_count, fence, worker_id, heartbeat_at, claimed_at, reaped_at, failure_code, failure_reason,
+            release_count, fence, worker_id, heartbeat_at, claimed_at, reaped_at, deadline_at, unique_key, failure_code, failure_reason,
             input, result, source, event_id, parent_run_id, created_at, started_at, finished_at)
         select g.project_id, g.run_id, g.agent, p_status, g.priority, g.attempt_count, g.max_attempts,
-            g.release_count, g.fence, g.worker_id, g.heartbeat_at, g.claimed_at, g.reaped_at, p_code, p_reason,
+            g.release_count, g.fence, g.worker_id, g.heartbeat_at, g.claimed_at, g.reaped_at, g.deadline_at, g.unique_key, p_code, p_reason,
             g.input, g.result::jsonb, g.source, g.event_id, g.parent_run_id, g.created_at, g.started_at, p_now
         from gone as g
         returning run_history.run_id
@@ -403,6 +431,118 @@ language sql security definer set search_path = pg_catalog as $$
     insert into semel.attempt (project_id, run_id, fence, attempt, worker_id, outcome, code, reason, claimed_at, ended_at)
     values (p_project, p_run.run_id, p_run.fence, p_run.attempt_count, p_run.worker_id,
             p_outcome, p_code, p_reason, p_run.claimed_at, p_now)
+$$;
+
+-- Cancel a run in any live state. Its handler is told by the next beat; what it still writes is
+-- refused. outcome: won, already (it was cancelled), refused (it ended otherwise) or unknown.
+create or replace function semel.run_cancel(
+    p_project text, p_run uuid, p_reason text default 'cancelled by an operator', p_now timestamptz default null
+) returns table (run_id uuid, outcome text, status text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_run    semel.run;
+    v_status text;
+begin
+    perform semel.project_require(p_project);
+    select * into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run for update;
+    if found then
+        if v_run.worker_id is not null then
+            perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-005', p_reason, v_now);
+        end if;
+        update semel.run as r set fence = r.fence + 1 where r.project_id = p_project and r.run_id = p_run;
+        perform semel.run_end(p_project, v_run.worker_id, array[p_run], array[v_run.fence + 1],
+                              'CANCELLED', 'E-RUN-005', p_reason, null, v_now);
+        return query select p_run, 'won', v_run.status;
+        return;
+    end if;
+    select h.status into v_status from semel.run_history as h
+    where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1;
+    return query select p_run, case when v_status is null then 'unknown' when v_status = 'CANCELLED' then 'already'
+                                    else 'refused' end, v_status;
+end
+$$;
+
+-- Let a FAILED or CANCELLED run start again: PENDING, max_attempts more, the count and the fence go
+-- on. A PENDING run that waits for its retry is made ready now. outcome: won, refused or unknown;
+-- refused also when another live run holds its unique key.
+create or replace function semel.run_retry(
+    p_project text, p_run uuid, p_now timestamptz default null
+) returns table (run_id uuid, outcome text, status text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_old semel.run_history;
+    v_run record;
+begin
+    perform semel.project_require(p_project);
+    select r.status, r.due_at into v_run from semel.run as r
+    where r.project_id = p_project and r.run_id = p_run for update;
+    if found then
+        if v_run.status = 'PENDING' and v_run.due_at is not null then
+            update semel.run as r set ready_at = v_now, due_at = null, fence = r.fence + 1
+            where r.project_id = p_project and r.run_id = p_run;
+            return query select p_run, 'won', v_run.status;
+        else
+            return query select p_run, 'refused', v_run.status;
+        end if;
+        return;
+    end if;
+    select * into v_old from semel.run_history as h
+    where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
+    if not found then
+        return query select p_run, 'unknown', null::text;
+        return;
+    elsif v_old.status = 'COMPLETED' then
+        return query select p_run, 'refused', v_old.status;
+        return;
+    end if;
+    insert into semel.run (project_id, run_id, agent, status, lane, priority, attempt_count, attempt_floor,
+        max_attempts, release_count, fence, reaped_at, ready_at, unique_key, failure_code, failure_reason,
+        input, source, event_id, parent_run_id, created_at, started_at)
+    values (p_project, p_run, v_old.agent, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
+        v_old.priority, v_old.attempt_count, v_old.attempt_count, v_old.max_attempts, v_old.release_count,
+        v_old.fence + 1, v_old.reaped_at, v_now, v_old.unique_key, v_old.failure_code, v_old.failure_reason,
+        v_old.input, v_old.source, v_old.event_id, v_old.parent_run_id, v_old.created_at, v_old.started_at)
+    on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
+    if not found then
+        return query select p_run, 'refused', v_old.status;
+        return;
+    end if;
+    delete from semel.run_history as h
+    where h.project_id = p_project and h.run_id = p_run and h.finished_at = v_old.finished_at;
+    return query select p_run, 'won', v_old.status;
+end
+$$;
+
+-- Fail the runs whose deadline has passed, in whatever live state. Answers which.
+create or replace function semel.run_overdue(
+    p_project text, p_limit int default 1000, p_now timestamptz default null
+) returns table (run_id uuid)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_run semel.run;
+begin
+    perform semel.project_require(p_project);
+    for v_run in
+        select r.* from semel.run as r
+        where r.project_id = p_project
+          and r.run_id = any (array(select c.run_id from semel.run as c
+                                    where c.project_id = p_project and c.deadline_at <= v_now
+                                    order by c.deadline_at limit p_limit))
+        order by r.run_id
+        for update skip locked
+    loop
+        if v_run.worker_id is not null then
+            perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-004', 'its deadline passed', v_now);
+        end if;
+        perform semel.run_end(p_project, v_run.worker_id, array[v_run.run_id], array[v_run.fence],
+                              'FAILED', 'E-RUN-004', format('its deadline %s passed', v_run.deadline_at), null, v_now);
+        run_id := v_run.run_id;
+        return next;
+    end loop;
+end
 $$;
 
 -- Where the runs of p_agents wait: one row for each (project, agent, lane) with a ready run, and

@@ -3,9 +3,16 @@
 -- Locks: none of its own.
 -- Clock: p_now, or the server's.
 
--- Projects that have a worker, a held run or a due run: the second read across projects.
-create or replace function semel.due_projects(p_limit int default 10000) returns table (project_id text)
+-- What each project needs now: the second read across projects. A thousand idle projects are a
+-- thousand index probes a minute and nothing more. held: has leased runs to judge; due: delayed
+-- runs or deadlines; purge: not purged for p_purge_every.
+create or replace function semel.due_projects(
+    p_purge_every interval default '1 minute', p_limit int default 10000, p_now timestamptz default null
+) returns table (project_id text, held boolean, due boolean, purge boolean)
 language plpgsql stable security definer set search_path = pg_catalog as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
     return query
         with recursive held as (
@@ -15,16 +22,237 @@ begin
                 select r.project_id from semel.run as r
                 where r.worker_id is not null and r.project_id > h.project_id order by r.project_id limit 1) as n
         ), due as (
-            (select r.project_id from semel.run as r where r.due_at is not null order by r.project_id limit 1)
+            (select r.project_id, r.agent, r.due_at from semel.run as r where r.due_at is not null
+             order by r.project_id, r.agent, r.due_at limit 1)
             union all
-            select n.project_id from due as d cross join lateral (
-                select r.project_id from semel.run as r
-                where r.due_at is not null and r.project_id > d.project_id order by r.project_id limit 1) as n
+            select n.project_id, n.agent, n.due_at from due as d cross join lateral (
+                select r.project_id, r.agent, r.due_at from semel.run as r
+                where r.due_at is not null and (r.project_id, r.agent) > (d.project_id, d.agent)
+                order by r.project_id, r.agent, r.due_at limit 1) as n
+        ), overdue as (
+            (select r.project_id, r.deadline_at from semel.run as r where r.deadline_at is not null
+             order by r.project_id, r.deadline_at limit 1)
+            union all
+            select n.project_id, n.deadline_at from overdue as o cross join lateral (
+                select r.project_id, r.deadline_at from semel.run as r
+                where r.deadline_at is not null and r.project_id > o.project_id
+                order by r.project_id, r.deadline_at limit 1) as n
+        ), seen as (
+            (select d.project_id from semel.dedupe as d order by d.project_id limit 1)
+            union all
+            select n.project_id from seen as s cross join lateral (
+                select d.project_id from semel.dedupe as d
+                where d.project_id > s.project_id order by d.project_id limit 1) as n
+        ), need as (
+            select h.project_id, true as held, false as due, false as purge from held as h
+            union all select d.project_id, false, true, false from due as d where d.due_at <= v_now
+            union all select o.project_id, false, true, false from overdue as o where o.deadline_at <= v_now
+            union all select s.project_id, false, false, true from seen as s
+            where not exists (select from semel.project as p where p.project_id = s.project_id
+                              and p.purged_at between v_now - p_purge_every and v_now)
+            union all select p.project_id, false, false, true from semel.project as p
+            where p.purged_at is null or p.purged_at not between v_now - p_purge_every and v_now
         )
-        select p.project_id from semel.project as p
-        union select h.project_id from held as h
-        union select d.project_id from due as d
-        limit p_limit;
+        select n.project_id, bool_or(n.held), bool_or(n.due), bool_or(n.purge)
+        from need as n group by n.project_id limit p_limit;
+end
+$$;
+
+-- Take the purge of p_project for this interval; one of many upkeeps is told true.
+create or replace function semel.purge_take(
+    p_project text, p_every interval default '1 minute', p_now timestamptz default null
+) returns boolean
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    perform semel.project_require(p_project);
+    if not exists (select from semel.project as p where p.project_id = p_project) then
+        insert into semel.project (project_id, created_at) values (p_project, v_now)
+        on conflict on constraint project_pkey do nothing;
+    end if;
+    update semel.project as p set purged_at = v_now
+    where p.project_id = p_project
+      and (p.purged_at is null or p.purged_at not between v_now - p_every and v_now);
+    return found;
+end
+$$;
+
+-- Forget ids whose last sighting is p_memory ago, and alerts with them; p_limit rows at most.
+-- An open episode is not forgotten: the alert may still fire.
+create or replace function semel.dedupe_expire(
+    p_project text, p_memory interval, p_limit int default 1000, p_now timestamptz default null
+) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_count int;
+begin
+    perform semel.project_require(p_project);
+    with old as materialized (
+        select d.dedupe_key from semel.dedupe as d
+        where d.project_id = p_project and d.first_seen_at <= v_now - p_memory and d.last_seen_at <= v_now - p_memory
+          and not exists (select from semel.fold as f where f.project_id = p_project and f.source = d.source
+                          and f.event_key = d.dedupe_key and f.status = 'firing')
+        order by d.first_seen_at limit p_limit
+        for update skip locked
+    ), gone as (
+        delete from semel.dedupe as d using old as o
+        where d.project_id = p_project and d.dedupe_key = o.dedupe_key
+        returning 1
+    )
+    select count(*) into v_count from gone;
+    delete from semel.fold as f
+    where f.project_id = p_project and f.status = 'resolved' and f.seen_at <= v_now - p_memory;
+    return v_count;
+end
+$$;
+
+-- Close the episodes of alerts that nobody has spoken of for p_after; answers how many.
+create or replace function semel.fold_stale(
+    p_project text, p_after interval default '30 days', p_limit int default 1000, p_now timestamptz default null
+) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_count int;
+begin
+    perform semel.project_require(p_project);
+    with stale as materialized (
+        select f.source, f.fingerprint from semel.fold as f
+        where f.project_id = p_project and f.status = 'firing' and f.seen_at <= v_now - p_after
+        order by f.source, f.fingerprint limit p_limit
+        for update skip locked
+    ), closed as (
+        update semel.fold as f set status = 'resolved', changed_at = v_now, stale_count = f.stale_count + 1
+        from stale as s
+        where f.project_id = p_project and f.source = s.source and f.fingerprint = s.fingerprint
+        returning 1
+    )
+    select count(*) into v_count from closed;
+    return v_count;
+end
+$$;
+
+-- Drop what no longer belongs to anything: raw bodies p_bodies after their last delivery, and what
+-- was kept beside runs that are gone. p_limit rows of each at most; answers how many.
+create or replace function semel.leftovers_drop(
+    p_project text, p_bodies interval, p_runs interval, p_limit int default 1000, p_now timestamptz default null
+) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    -- A run's id begins with its start: no run that young can be gone.
+    v_below uuid := semel.uuid_floor(v_now - p_runs);
+    v_count int;
+    v_total int := 0;
+begin
+    perform semel.project_require(p_project);
+    -- seen_at moves at most daily, so a body may have been delivered a day later than it says.
+    with gone as (
+        delete from semel.body as b where b.project_id = p_project and b.body_digest = any (array(
+            select o.body_digest from semel.body as o
+            where o.project_id = p_project and o.seen_at <= v_now - p_bodies - interval '1 day'
+            limit p_limit))
+        returning 1
+    )
+    select count(*) into v_count from gone;
+    v_total := v_total + v_count;
+    with gone as (
+        delete from semel.run_input as i where i.project_id = p_project and i.run_id = any (array(
+            select o.run_id from semel.run_input as o
+            where o.project_id = p_project and o.run_id < v_below
+              and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = o.run_id)
+              and not exists (select from semel.run_history as h where h.project_id = p_project and h.run_id = o.run_id)
+            order by o.run_id limit p_limit))
+        returning 1
+    )
+    select count(*) into v_count from gone;
+    v_total := v_total + v_count;
+    with gone as (
+        delete from semel.step as i where i.project_id = p_project and i.run_id = any (array(
+            select distinct o.run_id from semel.step as o
+            where o.project_id = p_project and o.run_id < v_below
+              and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = o.run_id)
+              and not exists (select from semel.run_history as h where h.project_id = p_project and h.run_id = o.run_id)
+            order by o.run_id limit p_limit))
+        returning 1
+    )
+    select count(*) into v_count from gone;
+    v_total := v_total + v_count;
+    with gone as (
+        delete from semel.event_link as i where i.project_id = p_project and i.run_id = any (array(
+            select distinct o.run_id from semel.event_link as o
+            where o.project_id = p_project and o.run_id < v_below
+              and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = o.run_id)
+              and not exists (select from semel.run_history as h where h.project_id = p_project and h.run_id = o.run_id)
+            order by o.run_id limit p_limit))
+        returning 1
+    )
+    select count(*) into v_count from gone;
+    return v_total + v_count;
+end
+$$;
+
+-- Forget workers that stopped or fell silent a day ago and hold nothing.
+create or replace function semel.worker_expire(p_project text, p_now timestamptz default null) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_count int;
+begin
+    perform semel.project_require(p_project);
+    with gone as (
+        delete from semel.worker as w
+        where w.project_id = p_project and w.beat_at < v_now - interval '1 day'
+          and not exists (select from unnest(w.agents) as served(agent) join semel.run as r
+                          on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id)
+        returning 1
+    )
+    select count(*) into v_count from gone;
+    return v_count;
+end
+$$;
+
+-- Drop the partitions that ended p_keep ago (runs, attempts and deliveries each have theirs), and
+-- old rows of the rest partitions. Runs whose id is still remembered move to the rest partition:
+-- a run is not purged before its dedupe row. Answers the partitions dropped.
+create or replace function semel.partitions_drop(
+    p_runs interval, p_deliveries interval, p_limit int default 1000, p_now timestamptz default null
+) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_keep  record;
+    v_part  text;
+    v_drops int := 0;
+begin
+    for v_keep in
+        select * from (values ('run_history', p_runs), ('attempt', p_runs * 2), ('delivery', p_deliveries)) as k(name, keep)
+    loop
+        for v_part in
+            select c.relname from pg_class as c join pg_inherits as i on i.inhrelid = c.oid
+            where i.inhparent = ('semel.' || v_keep.name)::regclass and c.relname ~ '_[0-9]{8}$'
+              and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 <= ((v_now - v_keep.keep) at time zone 'UTC')::date
+            order by c.relname
+        loop
+            execute format('alter table semel.%I detach partition semel.%I', v_keep.name, v_part);
+            if v_keep.name = 'run_history' then
+                execute format('insert into semel.run_history select h.* from semel.%I as h where exists ('
+                    'select from semel.dedupe as d where d.project_id = h.project_id and d.event_id = h.event_id)', v_part);
+            end if;
+            execute format('drop table semel.%I', v_part);
+            v_drops := v_drops + 1;
+        end loop;
+    end loop;
+    delete from semel.run_history_rest as h where (h.project_id, h.run_id, h.finished_at) in (
+        select o.project_id, o.run_id, o.finished_at from semel.run_history_rest as o
+        where o.finished_at < v_now - p_runs and not exists (
+            select from semel.dedupe as d where d.project_id = o.project_id and d.event_id = o.event_id)
+        limit p_limit);
+    delete from semel.attempt_rest as a where a.ended_at < v_now - p_runs * 2;
+    delete from semel.delivery_rest as d where d.received_at < v_now - p_deliveries;
+    return v_drops;
 end
 $$;
 

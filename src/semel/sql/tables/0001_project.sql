@@ -7,6 +7,7 @@ create table semel.project (
     swept_at    timestamptz,            -- the reaper's last look
     blind_until timestamptz,            -- the reaper judges no one before this moment
     leases_at   timestamptz,            -- the reaper's last look at leases, which costs more
+    purged_at   timestamptz,            -- the last purge of what is past its time
 
     constraint project_may_run_at_least_one check (max_running >= 1),
     constraint project_name_is_a_slug check (project_id ~ '^[a-z0-9][a-z0-9_-]{0,63}$')

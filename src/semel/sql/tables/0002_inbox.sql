@@ -50,6 +50,7 @@ create table semel.fold (
     seen_at      timestamptz not null,
     seen_digest  bytea  not null,       -- of the last body that named it
     late_at      timestamptz,           -- a firing inside the grace after its resolution
+    stale_count  int not null default 0,  -- episodes closed because nobody spoke of them
 
     primary key (project_id, source, fingerprint),
     constraint fold_status_is_known check (status in ('firing', 'resolved'))

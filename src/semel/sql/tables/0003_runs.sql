@@ -23,6 +23,8 @@ create table semel.run (
     reaped_at      timestamptz,
     ready_at       timestamptz,
     due_at         timestamptz,
+    deadline_at    timestamptz,         -- not finished by then: FAILED
+    unique_key     text,                -- one live run of an agent for each
     failure_code   text,
     failure_reason text,
     input          jsonb,               -- null with a row in run_input when it is large
@@ -49,6 +51,9 @@ create table semel.run (
 create index run_claimable on semel.run (project_id, agent, lane, ready_at, run_id)
     where ready_at is not null;
 create index run_due on semel.run (project_id, agent, due_at) where due_at is not null;
+create index run_overdue on semel.run (project_id, deadline_at) where deadline_at is not null;
+create unique index run_unique_while_live on semel.run (project_id, agent, unique_key)
+    where unique_key is not null;
 create index run_held on semel.run (project_id, agent, worker_id) where worker_id is not null;
 
 -- Inputs too large to be copied by every transition. Written once.
@@ -75,6 +80,8 @@ create table semel.run_history (
     heartbeat_at   timestamptz,
     claimed_at     timestamptz,
     reaped_at      timestamptz,
+    deadline_at    timestamptz,
+    unique_key     text,
     failure_code   text,
     failure_reason text,
     input          jsonb,

@@ -12,7 +12,7 @@ select r.project_id, r.run_id, r.agent, r.status, r.priority::int as priority, r
                        where i.project_id = r.project_id and i.run_id = r.run_id)) as input,
     null::jsonb as result,
     '[]'::jsonb as saga_steps, r.source, r.event_id, r.parent_run_id,
-    r.ready_at, r.due_at, r.created_at, r.started_at, null::timestamptz as finished_at
+    r.ready_at, r.due_at, r.deadline_at, r.unique_key, r.created_at, r.started_at, null::timestamptz as finished_at
 from semel.run as r
 union all
 select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_count,
@@ -21,7 +21,7 @@ select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_cou
     coalesce(h.input, (select i.input from semel.run_input as i
                        where i.project_id = h.project_id and i.run_id = h.run_id)), h.result,
     '[]'::jsonb, h.source, h.event_id, h.parent_run_id,
-    null::timestamptz, null::timestamptz, h.created_at, h.started_at, h.finished_at
+    null::timestamptz, null::timestamptz, h.deadline_at, h.unique_key, h.created_at, h.started_at, h.finished_at
 from semel.run_history as h;
 
 -- Attempts, one row for each claim: the one running, those that ended early, and the one that

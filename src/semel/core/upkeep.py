@@ -1,0 +1,124 @@
+"""
+Upkeep: which projects need something now, and the sweeps that give it to them.
+
+One function here per function in sql/functions/upkeep.sql: same name, same arguments. The SQL
+decides what is past its time; nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from semel.core.call import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a project needs of upkeep."""
+
+    project: str
+    held: bool  # leased runs to judge
+    due: bool  # delayed runs or deadlines
+    purge: bool  # things past their time
+
+
+def due_projects(*, now: datetime | None = None) -> Call[list[Need]]:
+    """
+    The projects that need something.
+
+    Source: sql/functions/upkeep.sql, due_projects.
+    """
+    return Call(
+        "select project_id, held, due, purge from semel.due_projects(p_now => %s)",
+        (now,),
+        lambda rows: [
+            Need(project=project, held=held, due=due, purge=purge)
+            for project, held, due, purge in rows
+        ],
+    )
+
+
+def purge_take(project: str, *, now: datetime | None = None) -> Call[bool]:
+    """
+    Take this interval's purge of *project*; false when another upkeep has it.
+
+    Source: sql/functions/upkeep.sql, purge_take.
+    """
+    return Call(
+        "select semel.purge_take(%s, p_now => %s)", (project, now), lambda rows: bool(rows[0][0])
+    )
+
+
+def dedupe_expire(
+    project: str, memory: timedelta, *, now: datetime | None = None
+) -> Call[int]:
+    """
+    Forget ids past their memory, a thousand at most; answers how many.
+
+    Source: sql/functions/upkeep.sql, dedupe_expire.
+    """
+    return Call("select semel.dedupe_expire(%s, %s, p_now => %s)", (project, memory, now), _count)
+
+
+def fold_stale(project: str, after: timedelta, *, now: datetime | None = None) -> Call[int]:
+    """
+    Close alert episodes that nobody spoke of for *after*; answers how many.
+
+    Source: sql/functions/upkeep.sql, fold_stale.
+    """
+    return Call("select semel.fold_stale(%s, %s, p_now => %s)", (project, after, now), _count)
+
+
+def leftovers_drop(
+    project: str, bodies: timedelta, runs: timedelta, *, now: datetime | None = None
+) -> Call[int]:
+    """
+    Drop raw bodies and what was kept beside runs that are gone; answers how many rows.
+
+    Source: sql/functions/upkeep.sql, leftovers_drop.
+    """
+    return Call(
+        "select semel.leftovers_drop(%s, %s, %s, p_now => %s)",
+        (project, bodies, runs, now),
+        _count,
+    )
+
+
+def worker_expire(project: str, *, now: datetime | None = None) -> Call[int]:
+    """
+    Forget workers that were silent for a day and hold nothing; answers how many.
+
+    Source: sql/functions/upkeep.sql, worker_expire.
+    """
+    return Call("select semel.worker_expire(%s, %s)", (project, now), _count)
+
+
+def partitions_make(*, now: datetime | None = None) -> Call[int]:
+    """
+    Make the coming days' partitions; answers how many were new.
+
+    Source: sql/functions/upkeep.sql, partitions_make.
+    """
+    return Call("select semel.partitions_make(p_now => %s)", (now,), _count)
+
+
+def partitions_drop(
+    runs: timedelta, deliveries: timedelta, *, now: datetime | None = None
+) -> Call[int]:
+    """
+    Drop the partitions past their time; answers how many.
+
+    Source: sql/functions/upkeep.sql, partitions_drop.
+    """
+    return Call(
+        "select semel.partitions_drop(%s, %s, p_now => %s)", (runs, deliveries, now), _count
+    )
+
+
+def _count(rows: Sequence[Any]) -> int:
+    return int(rows[0][0])
