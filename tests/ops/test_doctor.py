@@ -64,7 +64,7 @@ def test_a_live_worker_that_knows_the_agent_is_enough(settings: Settings, conn: 
 
     assert checks["workers"].detail == "1 alive"
     assert checks["agents"].status == "ok"
-    assert checks["upkeep"].detail == "swept 0 s ago"
+    assert checks["upkeep"].detail == "came 0 s ago"
 
 
 def test_upkeep_that_never_came_is_told(settings: Settings, conn: Conn) -> None:
@@ -72,7 +72,7 @@ def test_upkeep_that_never_came_is_told(settings: Settings, conn: Conn) -> None:
 
     check = found(settings)["upkeep"]
 
-    assert (check.status, check.detail) == ("FAIL", "p was never swept")
+    assert (check.status, check.detail) == ("FAIL", "never came")
 
 
 def test_an_agent_that_no_worker_knows_is_named(settings: Settings, conn: Conn) -> None:

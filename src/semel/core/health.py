@@ -50,7 +50,7 @@ def server_facts() -> Call[ServerFacts]:
 
 def upkeep_status(project: str) -> Call[timedelta | None]:
     """
-    How long ago *project* was swept; None if never.
+    How long ago upkeep came to *project*; None if never.
 
     Source: sql/functions/upkeep.sql, upkeep_status.
     """

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 
-from semel.core import health, reads, runs
+from semel.core import health, reads
+from semel.core.projects import list_projects
 from semel.db import migrate
 from semel.db.execute import run, translated
 from semel.errors import SchemaMismatch, SemelError
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 VERSION_MIN = 150_000
 CLOCK_DIFFERENCE_MAX = timedelta(seconds=5)
-#: A sweep comes each 5 seconds; after 15 its successor judges no worker.
-SWEEP_SILENT_MAX = timedelta(seconds=60)
+#: It comes to each project once a minute at least.
+UPKEEP_SILENT_MAX = timedelta(seconds=150)
 READY_WAIT_SECONDS_MAX = 300.0
 IDLE_MAX = timedelta(minutes=5)
 
@@ -142,28 +143,8 @@ def _owner(owner: str | None) -> Check:
 
 def _work(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
     dead_after = settings.worker.dead_after
-    silent = {
-        project: run(conn, health.upkeep_status(project))
-        for project in run(conn, runs.due_projects())
-    }
-    late = {
-        project: age for project, age in silent.items() if age is None or age > SWEEP_SILENT_MAX
-    }
-    if late:
-        project, age = next(iter(late.items()))
-        said = (
-            f"{project} was swept {_span(age)} ago"
-            if age is not None
-            else f"{project} was never swept"
-        )
-        yield Check("FAIL", "upkeep", said, "is it running? start it: semel upkeep")
-    else:
-        newest = max((age for age in silent.values() if age is not None), default=None)
-        yield Check(
-            "ok",
-            "upkeep",
-            f"swept {_span(newest)} ago" if newest is not None else "no project to sweep yet",
-        )
+    # Upkeep sweeps other projects only when they need it, and its own always.
+    yield _upkeep(conn)
     live = run(conn, health.live_workers(dead_after))
     if live:
         yield Check("ok", "workers", f"{live} alive")
@@ -205,6 +186,18 @@ def _work(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
         )
     else:
         yield Check("ok", "agents", "every waiting run has a worker that knows it")
+
+
+def _upkeep(conn: psycopg.Connection[Any]) -> Check:
+    there = run(conn, list_projects())
+    silent = [run(conn, health.upkeep_status(project)) for project in there]
+    newest = min((age for age in silent if age is not None), default=None)
+    if newest is not None and newest <= UPKEEP_SILENT_MAX:
+        return Check("ok", "upkeep", f"came {_span(newest)} ago")
+    if not there:
+        return Check("ok", "upkeep", "no project to look after yet")
+    said = "never came" if newest is None else f"came {_span(newest)} ago"
+    return Check("FAIL", "upkeep", said, "is it running? start it: semel upkeep")
 
 
 def _settings(settings: Settings) -> Iterator[Check]:

@@ -112,8 +112,10 @@ class Supervisor:
         Args:
             ready: Called between looks until it answers true.
         """
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self._ask)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup wants it
+            signal.signal(signal.SIGHUP, self._ask)
         reading, writing = os.pipe()
         code = 0
         is_ready = False

@@ -43,7 +43,9 @@ def table(items: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     heads = [_head(column) for column in columns]
     cells = [[word(item.get(column)) for column in columns] for item in items]
     if sys.stdout.isatty():
-        shown = Table(*heads, box=None, header_style="bold", pad_edge=False)
+        shown = Table(box=None, header_style="bold", pad_edge=False)
+        for n, head in enumerate(heads):
+            shown.add_column(head, no_wrap=n == 0)  # an id is pasted whole
         for row in cells:
             shown.add_row(*(Text(cell) for cell in row))
         Console().print(shown)

@@ -283,17 +283,17 @@ begin
 end
 $$;
 
--- When p_project was last swept, and until when a sweep judges no worker; no row for a project
--- that no sweep has met.
+-- When upkeep last came to p_project, to sweep it or to purge it, and how long ago that is; no
+-- row for a project that it has not met.
 create or replace function semel.upkeep_status(p_project text, p_now timestamptz default null)
-returns table (swept_at timestamptz, blind_until timestamptz, silent interval)
+returns table (swept_at timestamptz, purged_at timestamptz, blind_until timestamptz, silent interval)
 language plpgsql stable security definer set search_path = pg_catalog as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
     perform semel.project_require(p_project);
     return query
-        select p.swept_at, p.blind_until, v_now - p.swept_at from semel.project as p
-        where p.project_id = p_project;
+        select p.swept_at, p.purged_at, p.blind_until, v_now - greatest(p.swept_at, p.purged_at)
+        from semel.project as p where p.project_id = p_project;
 end
 $$;

@@ -1,0 +1,186 @@
+"""The command line refuses in a line, with a remedy and a fixed exit code."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fix_cli import AWAY, STRANGER, Semel
+from fix_world import Conn, start_run, until
+from semel.core import inbox, runs
+from semel.db.execute import run
+
+# -- misuse and refusals --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (["nosuch"], "No such command 'nosuch'"),
+        (["run", "show", "abc"], "'abc' is no id"),
+        (["run", "show"], "Missing argument"),
+        (["run", "start", "mail", "--input", "{"], "--input is no JSON"),
+        (["run", "start", "mail", "--priority", "10"], "--priority"),
+        (["run", "list", "--status", "DONE"], "DONE"),
+        (["run", "list", "--limit", "0"], "--limit"),
+        (["run", "list", "--project", "No Slug"], "--project is 'No Slug'"),
+        (["migrate", "--check", "--print"], "name one"),
+        (["token", "create", "--role", "king"], "king"),
+        (["worker"], "Missing argument"),
+        (["worker", "nosuch.py"], "no such file"),
+    ],
+)
+def test_misuse_is_told_in_a_line_and_exits_2(
+    semel: Semel, words: list[str], because: str
+) -> None:
+    said = semel(*words, SEMEL_DSN=AWAY)
+    as_json = semel(*words, "--json", SEMEL_DSN=AWAY)
+
+    assert (said.code, said.out) == (2, "")
+    assert because in said.err
+    assert said.err.startswith("E-")
+    assert "Traceback" not in said.err
+    assert set(json.loads(as_json.err)) == {"code", "detail", "remedy"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["run", "start", "no agent"], 1), (["run", "show", STRANGER], 1)]
+)
+def test_a_refusal_exits_1(here: Semel, words: list[str], code: int) -> None:
+    assert here(*words).code == code
+
+
+def test_an_impossible_setting_exits_2_and_is_named(semel: Semel) -> None:
+    said = semel("run", "list", SEMEL_WORKER_LEASE="30")
+
+    assert (said.code, said.err.split()[0]) == (2, "E-CONFIG-001")
+    assert "SEMEL_WORKER_LEASE" in said.err
+
+
+def test_a_dsn_that_is_none_exits_2_and_is_not_repeated(semel: Semel) -> None:
+    said = semel("run", "list", SEMEL_DSN="a secret")
+
+    assert (said.code, "secret" in said.err) == (2, False)
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "list"], ["token", "list"], ["migrate"], ["upkeep", "--once"]]
+)
+def test_a_database_out_of_reach_exits_3(semel: Semel, words: list[str]) -> None:
+    said = semel(*words, SEMEL_DSN=AWAY)
+
+    assert (said.code, said.out) == (3, "")
+    assert said.err.startswith("E-DB-001 ")
+    assert "Traceback" not in said.err
+
+
+def test_where_there_has_never_been_a_database_it_says_how_to_start_one(semel: Semel) -> None:
+    said = semel("run", "list")
+
+    assert said.code == 3
+    assert "`semel up` or `semel db start`" in said.err
+
+
+def test_a_database_without_our_schema_is_refused(semel: Semel, empty_dsn: str) -> None:
+    said = semel("run", "list", SEMEL_DSN=empty_dsn)
+
+    assert (said.code, said.err.split()[0]) == (1, "E-DB-002")
+    assert "run `semel migrate`" in said.err
+
+
+# -- the schema, the settings, the database -------------------------------------------------
+
+
+def test_migrate_applies_once_and_check_tells_whether(semel: Semel, empty_dsn: str) -> None:
+    assert semel("migrate", "--check", SEMEL_DSN=empty_dsn).code == 1
+    applied = semel("migrate", "--json", SEMEL_DSN=empty_dsn).json["applied"]
+    assert "functions/runs.sql" in applied
+    assert semel("migrate", "--check", SEMEL_DSN=empty_dsn).code == 0
+    assert semel("migrate", "--json", SEMEL_DSN=empty_dsn).json["applied"] == []
+
+
+def test_migrate_prints_the_schema_without_a_database(semel: Semel) -> None:
+    said = semel("migrate", "--print")
+
+    assert said.out.startswith("begin;\n")
+    assert said.out.rstrip().endswith("commit;")
+
+
+def test_config_shows_what_is_in_force_and_no_password(semel: Semel) -> None:
+    shown = semel("config", "--json", SEMEL_DSN="postgresql://me:pass@h/d", SEMEL_PORT="9").json
+
+    assert (shown["dsn"], shown["server"]["port"]) == ("postgresql://me:***@h/d", 9)
+
+
+def test_db_speaks_of_the_embedded_server_only(semel: Semel, tmp_path: Path) -> None:
+    state = semel("db", "status", "--json").json
+
+    assert (state["state"], state["home"]) == ("stopped", str(tmp_path / ".semel"))
+    assert semel("db", "stop").out == "nothing was running\n"
+    assert semel("db", "start", SEMEL_DSN=AWAY).code == 2
+    assert semel("db", "psql").code == 3
+
+
+def test_upkeep_once_sweeps_and_says_what_it_did(here: Semel, conn: Conn) -> None:
+    start_run(conn)
+    run(conn, runs.run_claim("p", "a", "w", limit=1, lease=inbox.MEMORY))
+
+    assert here("upkeep", "--once", "--json").json["projects"] == 1
+
+
+# -- the process itself ---------------------------------------------------------------------
+
+
+def _started(*words: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "semel", *words],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_without_its_extra_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['typer'] = None; from semel.__main__ import main; main()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "typer is not installed: pip install 'semel[cli]'\n"
+
+
+def test_ctrl_c_is_quiet_also_while_the_database_is_awaited(tmp_path: Path) -> None:
+    with _started("upkeep", SEMEL_DSN=AWAY, SEMEL_HOME=str(tmp_path)) as process:
+        assert process.stderr
+        assert "database.lost" in process.stderr.readline()
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(10) == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_upkeep_waits_for_its_database_and_drains_on_sigterm(dsn: str) -> None:
+    with _started("upkeep", SEMEL_DSN=dsn) as process:
+        assert process.stderr
+        until(lambda: "upkeep.started" in process.stderr.readline())
+
+        process.terminate()
+
+        assert process.wait(10) == 0
+
+
+def test_a_process_refuses_a_schema_that_is_not_its_own(empty_dsn: str) -> None:
+    with _started(
+        "worker", str(Path(__file__).parents[2] / "examples/oncall.py"), SEMEL_DSN=empty_dsn
+    ) as process:
+        _, said = process.communicate(timeout=20)
+
+    assert process.returncode == 1
+    assert "E-DB-002 this database has no semel schema: run `semel migrate`" in said

@@ -1,0 +1,166 @@
+"""Growth is bounded: what is past its time goes, in batches, and nothing else does."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from fix_world import LEASE, Conn, one, start_run
+
+from semel.core import inbox, runs, upkeep
+from semel.db.execute import run
+from semel.model import Alert, Offer
+
+DAY = timedelta(days=1)
+
+
+def clock(conn: Conn) -> datetime:
+    return one(conn, "select clock_timestamp()")  # type: ignore[no-any-return]
+
+
+def accept(conn: Conn, name: str, now: datetime | None = None) -> Any:
+    offer = Offer(source="s", channel="api", id=name, agent="a", body=name.encode())
+    return run(conn, inbox.event_accept("p", [offer], now=now))[0]
+
+
+def finish(conn: Conn, *run_ids: Any) -> None:
+    held = run(conn, runs.run_claim("p", "a", "w", limit=100, lease=LEASE))
+    run(conn, runs.run_complete("p", "w", [(c.run_id, c.fence, "1") for c in held if c.run_id in run_ids]))
+
+
+def test_an_id_is_forgotten_seven_days_after_its_last_sighting(conn: Conn) -> None:
+    start = clock(conn)
+    accept(conn, "e", start)
+    assert "duplicate" == accept(conn, "e", start + 5 * DAY).verdict
+
+    assert 0 == run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=start + 11 * DAY))
+    assert "duplicate" == accept(conn, "e", start + 11 * DAY).verdict
+    assert 1 == run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=start + 18 * DAY))
+    assert "new" == accept(conn, "e", start + 18 * DAY).verdict
+
+
+def test_an_id_past_its_memory_counts_as_absent_though_its_row_is_there(conn: Conn) -> None:
+    start = clock(conn)
+    first = accept(conn, "e", start)
+    again = accept(conn, "e", start + 7 * DAY)
+
+    assert ("new", True) == (again.verdict, again.run_id != first.run_id)
+    assert 2 == one(conn, "select count(*) from semel.runs")
+    assert 1 == one(conn, "select count(*) from semel.events")
+
+
+def alert(conn: Conn, status: str, ends: int, now: datetime) -> Any:
+    one_alert = Alert(fingerprint="f", status=status, starts_ns=1, ends_ns=ends, alert={})  # type: ignore[arg-type]
+    call = inbox.alert_accept("p", "am", "a", {}, [one_alert], body=f"{status}{now}".encode(), headers={}, now=now)
+    return run(conn, call)[0]
+
+
+def test_c6_a_long_alert_outlives_the_memory_of_its_id(conn: Conn) -> None:
+    """Eight days, a reminder every four hours, seven days of memory: one run; then one event."""
+    start = clock(conn)
+    first = alert(conn, "firing", 0, start)
+    for hours in range(4, 8 * 24, 4):
+        at = start + timedelta(hours=hours)
+        assert "reminder" == alert(conn, "firing", 0, at).verdict
+        run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=at))
+    resolved = alert(conn, "resolved", 9, start + 8 * DAY)
+
+    assert ("new", first.run_id) == (resolved.verdict, resolved.run_id)
+    assert 1 == one(conn, "select count(*) from semel.runs")
+    assert 2 == one(conn, "select count(*) from semel.events")
+
+
+def test_a_silent_open_episode_is_not_forgotten_but_closed_after_a_month(conn: Conn) -> None:
+    start = clock(conn)
+    alert(conn, "firing", 0, start)
+
+    assert 0 == run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=start + 20 * DAY))
+    assert "reminder" == alert(conn, "firing", 0, start + 20 * DAY).verdict
+    assert 0 == run(conn, upkeep.fold_stale("p", 30 * DAY, now=start + 49 * DAY))
+    assert 1 == run(conn, upkeep.fold_stale("p", 30 * DAY, now=start + 50 * DAY))
+    assert 1 == run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=start + 50 * DAY))
+    assert "new" == alert(conn, "firing", 0, start + 51 * DAY).verdict
+
+
+def test_expiry_works_in_batches_and_leaves_the_young(conn: Conn) -> None:
+    start = clock(conn)
+    for n in range(5):
+        accept(conn, f"old{n}", start - 10 * DAY)
+    accept(conn, "young", start)
+
+    counts = [one(conn, "select semel.dedupe_expire('p', '7 days', 2, %s)", start) for _ in range(4)]
+
+    assert [2, 2, 1, 0] == counts
+    assert ["young"] == [i for [i] in conn.execute("select provider_event_id from semel.events")]
+
+
+def test_history_is_dropped_by_partition_but_never_before_its_id(conn: Conn) -> None:
+    start = clock(conn)
+    forgotten, remembered = accept(conn, "x", start), accept(conn, "y", start)
+    plain = start_run(conn)
+    finish(conn, forgotten.run_id, remembered.run_id, plain)
+    later = start + 32 * DAY
+    accept(conn, "y", start + 6 * DAY)
+    accept(conn, "y", start + 12 * DAY)
+    run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=start + 18 * DAY))
+
+    assert 0 == run(conn, upkeep.partitions_drop(30 * DAY, 365 * DAY, now=start + 29 * DAY))
+    assert 3 == one(conn, "select count(*) from semel.runs")
+    assert run(conn, upkeep.partitions_drop(30 * DAY, 365 * DAY, now=later)) >= 1
+    assert [remembered.run_id] == [r for [r] in conn.execute("select run_id from semel.runs")]
+    assert "duplicate" == accept(conn, "y", start + 18 * DAY).verdict
+    run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=later))
+    run(conn, upkeep.partitions_drop(30 * DAY, 365 * DAY, now=later))
+    assert 0 == one(conn, "select count(*) from semel.runs")
+
+
+def test_deliveries_and_their_bodies_go_with_time(conn: Conn) -> None:
+    start = clock(conn)
+    accept(conn, "e", start)
+    assert 1 == one(conn, "select count(*) from semel.body")
+
+    run(conn, upkeep.partitions_drop(30 * DAY, 7 * DAY, now=start + 9 * DAY))
+    run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=start + 9 * DAY))
+
+    assert 0 == one(conn, "select count(*) from semel.deliveries")
+    assert 0 == one(conn, "select count(*) from semel.body")
+    assert 1 == one(conn, "select count(*) from semel.events")
+
+
+def test_large_inputs_go_with_their_run_and_not_before(conn: Conn) -> None:
+    gone, live = start_run(conn, value="x" * 5000), start_run(conn, value="y" * 5000)
+    finish(conn, gone)
+    later = clock(conn) + 40 * DAY
+
+    assert 0 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    run(conn, upkeep.partitions_drop(30 * DAY, 7 * DAY, now=later))
+    assert 1 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    assert [live] == [r for [r] in conn.execute("select run_id from semel.run_input")]
+
+
+def test_workers_are_forgotten_a_day_after_their_last_beat_unless_they_hold_runs(conn: Conn) -> None:
+    start_run(conn)
+    run(conn, runs.run_claim("p", "a", "holder", limit=1, lease=LEASE))
+    run(conn, runs.worker_register("p", "idle", host="h", pid=1, slots=1, agents=[]))
+    later = clock(conn) + 2 * DAY
+
+    assert 1 == run(conn, upkeep.worker_expire("p", now=later))
+    assert ["holder"] == [w for [w] in conn.execute("select worker_id from semel.workers")]
+
+
+def test_upkeep_asks_only_for_what_a_project_needs(conn: Conn) -> None:
+    now = clock(conn)
+    assert [] == run(conn, upkeep.due_projects(now=now))
+    start_run(conn, project="idle", key="k")
+    start_run(conn, project="late", delay=timedelta(minutes=1))
+    start_run(conn, project="over", deadline=timedelta(minutes=1))
+    start_run(conn, project="busy")
+    run(conn, runs.run_claim("busy", "a", "w", limit=1, lease=LEASE))
+
+    def needs(after: float) -> dict[str, tuple[bool, bool, bool]]:
+        found = run(conn, upkeep.due_projects(now=now + timedelta(seconds=after)))
+        return {n.project: (n.held, n.due, n.purge) for n in found}
+
+    assert {"idle": (False, False, True), "busy": (True, False, False)} == needs(1)
+    assert {"late", "over", "idle", "busy"} == set(needs(90))
+    assert [True, False] == [run(conn, upkeep.purge_take("idle", now=now)) for _ in range(2)]
+    assert "idle" not in needs(1)
+    assert run(conn, upkeep.purge_take("idle", now=now + timedelta(seconds=61)))
