@@ -60,8 +60,9 @@ async def drain(dsn: str) -> float:
     with connect(dsn) as conn:
         began = time.perf_counter()
         working = asyncio.create_task(worker.run())
-        while conn.execute("select from semel.runs where finished_at is null limit 1").rowcount:
-            await asyncio.sleep(0.01)  # noqa: ASYNC110 - only the database knows
+        unfinished = "select from semel.runs where finished_at is null limit 1"
+        while conn.execute(unfinished).rowcount:  # noqa: ASYNC110 - only the database knows
+            await asyncio.sleep(0.01)
         took = time.perf_counter() - began
     worker.stop()
     await working

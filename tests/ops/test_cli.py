@@ -32,7 +32,7 @@ def test_a_noun_alone_says_its_verbs_and_is_misuse(semel: Semel) -> None:
     said = semel("run")
 
     assert (said.code, said.out) == (2, "")
-    assert "show   One run" in said.err
+    assert re.search(r"show +One run", said.err)
 
 
 # -- runs -----------------------------------------------------------------------------------
@@ -181,6 +181,34 @@ def test_the_timeline_tells_of_the_resolution_of_its_alert(here: Semel, conn: Co
     assert "delivery  duplicate: the same notification again" in said
     assert "resolved HighCPU (ended 2026-11-30T10:50:00Z)" in said
     assert [event["relation"] for event in shown["events"]] == ["made", "resolved"]
+
+
+def test_a_run_is_cancelled_once_and_may_be_retried(here: Semel, conn: Conn) -> None:
+    run_id = str(start_run(conn))
+
+    assert here("run", "cancel", run_id, "--reason", "no longer wanted").out == "cancelled\n"
+    assert here("run", "cancel", run_id).out == "was cancelled before\n"
+    shown = here("run", "show", run_id, "--json").json
+    assert (shown["status"], shown["failure_reason"]) == ("CANCELLED", "no longer wanted")
+    assert here("run", "retry", run_id).out == "pending again\n"
+    refused = here("run", "retry", run_id)
+    assert (refused.code, refused.err.split()[0]) == (1, "E-RUN-002")
+    assert here("run", "cancel", STRANGER).err.startswith("E-RUN-001 ")
+
+
+def test_a_paused_agents_runs_wait_until_it_is_resumed(here: Semel, conn: Conn) -> None:
+    start_run(conn, "mail", project="default")
+
+    def claimed() -> int:
+        call = runs.run_claim("default", "mail", "w", limit=1, lease=inbox.MEMORY)
+        return len(run(conn, call))
+
+    assert here("agent", "pause", "mail").out == "paused in project default\n"
+    assert here("agent", "pause", "mail").out == "was paused before in project default\n"
+    assert here("agent", "list", "--json").lines[0]["paused_at"]
+    assert claimed() == 0
+    assert here("agent", "resume", "mail").out == "resumed in project default\n"
+    assert claimed() == 1
 
 
 # -- events ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,17 @@ def test_upkeep_once_sweeps_and_says_what_it_did(here: Semel, conn: Conn) -> Non
     run(conn, runs.run_claim("p", "a", "w", limit=1, lease=inbox.MEMORY))
 
     assert here("upkeep", "--once", "--json").json["projects"] == 1
+
+
+def test_upkeep_purges_by_a_told_moment_in_tests_only(here: Semel, conn: Conn) -> None:
+    run(conn, runs.run_start("p", "a", 1, key="k"))
+    year = str(time.time() + 365 * 86_400)
+
+    assert here("upkeep", "--once", "--now", year).code == 2
+    swept = here("upkeep", "--once", "--now", year, "--json", SEMEL_TESTING="1")
+
+    assert swept.json["purged"] >= 1
+    assert here("event", "list", "--json").out == ""
 
 
 # -- the process itself ---------------------------------------------------------------------

@@ -29,6 +29,8 @@ def start(
     priority: int = 5,
     max_attempts: int | None = None,
     delay: timedelta | None = None,
+    deadline: timedelta | None = None,
+    unique: str | None = None,
 ) -> Started | Awaitable[Started]:
     """
     Start a run of *agent* inside the transaction that *conn* is in.
@@ -41,6 +43,8 @@ def start(
         priority: 0 (last) to 9 (first).
         max_attempts: How often it may start; None is what its agent says.
         delay: Ready only after this.
+        deadline: FAILED with E-RUN-004 when it has not finished by then.
+        unique: At most one live run of *agent* for it; else the answer is `exists` and that run.
 
     Returns:
         The run's id, and whether it is new or a duplicate.
@@ -57,6 +61,8 @@ def start(
         priority=priority,
         max_attempts=max_attempts,
         delay=delay,
+        deadline=deadline,
+        unique=unique,
     )
     answer = on(conn, call)
     return _refusing(answer) if hasattr(answer, "__await__") else _refuse(answer)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from semel import log
 from semel.core import runs
 from semel.db.link import Link
+from semel.db.wake import woken
 from semel.runtime.attempt import Attempt
 from semel.runtime.children import Children
 from semel.runtime.claimer import Claimer
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 ALONE_MAX = 4
 #: Runs claimed by one statement.
 CLAIM_MAX = 100
+#: After work, the next look comes this soon; each that finds nothing doubles it up to `poll`.
+POLL_SECONDS_MIN = 0.01
+#: After a claim that failed, the next comes this late.
+FAILED_SECONDS = 0.5
 #: How long a handler that was told to stop may take to do so, before the process goes without it.
 STOP_SECONDS_MAX = 1.0
 
@@ -72,6 +77,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._freed = asyncio.Event()
+        self._woken = False
 
     @property
     def free(self) -> int:
@@ -99,6 +105,7 @@ class Worker:
             prepare=self._prepare,
         )
         self._heart.start()
+        self._ears = asyncio.create_task(self._listen())
         log.event("worker.started", worker=self.id, agents=sorted(self._app.agents))
         try:
             await self._claim_on()
@@ -108,22 +115,35 @@ class Worker:
     # -- claiming ---------------------------------------------------------------------------
 
     async def _claim_on(self) -> None:
-        pause = 0.05
+        longest = self._settings.worker.poll.total_seconds()
+        pause = POLL_SECONDS_MIN
         while not self._stopping.is_set():
             try:
                 await self._meet(self._settings.project)
                 claimed = await self._claim_round()
-                pause = 0.05
             except Exception as error:  # noqa: BLE001 - the loop outlives whatever the database says
                 log.event("worker.failed_claim", reason=f"{type(error).__name__}: {error}"[:300])
-                claimed = 0
-                await self._idle(pause)
-                pause = min(2 * pause, 2.0)
+                await self._idle(FAILED_SECONDS)
                 continue
+            if claimed or self._woken:
+                pause = POLL_SECONDS_MIN
+                self._woken = False
             if self.free <= 0 or self._heart.paused:
                 await self._idle(1.0)
             elif not claimed:
-                await self._idle(self._settings.worker.poll.total_seconds())
+                # Work comes in bursts: look again soon, and then less and less often.
+                await self._idle(pause)
+                pause = min(2 * pause, longest)
+
+    async def _listen(self) -> None:
+        """Look at once when somebody says there is work for one of our agents."""
+        if self._settings.pooler:
+            return  # a pooler passes no notification on; polling is enough
+        async for agent in woken(self._dsn):
+            if not agent or agent in self._app.agents:
+                self._claimer.wake()
+                self._woken = True
+                self._freed.set()
 
     async def _claim_round(self) -> int:
         """Visit each pair that has work once; answers how many runs were claimed."""
@@ -221,7 +241,9 @@ class Worker:
         self._met.add(project)
 
     async def _idle(self, seconds: float) -> None:
-        """Wait for a freed slot, a stop, or about *seconds*."""
+        """Wait for a freed slot, a wake-up, a stop, or about *seconds*."""
+        if self._woken and self.free > 0:
+            return
         self._freed.clear()
         jittered = seconds * (0.8 + 0.4 * random.random())  # noqa: S311 - jitter
         try:
@@ -240,6 +262,7 @@ class Worker:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=STOP_SECONDS_MAX)
         self._children.kill()
+        self._ears.cancel()
         await self._give_back()
         await self._finisher.close()
         self._heart.stop()

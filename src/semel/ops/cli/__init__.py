@@ -17,7 +17,7 @@ import typer
 from semel.db.execute import translated
 from semel.errors import BadRequest, SemelError
 from semel.ops import leash
-from semel.ops.cli import db, event, look, process, run, schema, screen, token, up
+from semel.ops.cli import agent, db, event, look, process, run, schema, screen, token, up
 from semel.ops.cli.command import Desk, JsonFlag, ProjectName, checked, command
 
 INTERRUPTED = 130
@@ -38,6 +38,7 @@ command(app, "migrate")(schema.migrate)
 app.add_typer(db.db, name="db")
 app.add_typer(run.run, name="run")
 app.add_typer(event.event, name="event")
+app.add_typer(agent.agent, name="agent")
 app.add_typer(token.token, name="token")
 command(app, "doctor")(look.doctor)
 command(app, "config")(look.config)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ import typer
 
 from semel import log
 from semel.config import Settings
+from semel.errors import BadConfig
 from semel.ops import place
 from semel.ops.cli.command import Desk
 from semel.runtime.app import load
@@ -62,11 +64,18 @@ def upkeep(
     once: Annotated[
         bool, typer.Option("--once", help="Sweep everything once, say what was done, and end.")
     ] = False,
+    now: Annotated[
+        float | None,
+        typer.Option("--now", metavar="T", help="For tests: purge as if it were unix time T."),
+    ] = None,
 ) -> None:
-    """Recover runs of lost workers, and make due ones ready."""
+    """Recover runs of lost workers, make due ones ready, purge what is past its time."""
+    if now is not None and not (once and desk.settings.testing):
+        raise BadConfig("--now is for tests: it needs --once and SEMEL_TESTING=1")
     if once:
+        at = None if now is None else datetime.fromtimestamp(now, UTC)
         with place.connection(desk.settings), place.database(desk.settings) as dsn:
-            desk.answer(Upkeep(desk.settings, dsn=dsn).once())
+            desk.answer(Upkeep(desk.settings, dsn=dsn).once(now=at))
         return
     # Taken by sigwait below: a handler could run while the sweeping thread's event is locked.
     signals = {signal.SIGTERM, signal.SIGINT}

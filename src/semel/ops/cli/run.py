@@ -1,13 +1,15 @@
-"""`semel run`: start a run, list runs, show one with all that happened to it."""
+"""`semel run`: start, list, show with all that happened, cancel, retry."""
 
 import json
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
+import psycopg
 import typer
 
 from semel.core import projects, reads, runs
 from semel.db import execute
-from semel.errors import KeyConflict, NoSuchRun
+from semel.errors import KeyConflict, NoSuchRun, RunRefused
 from semel.ops.cli import timeline
 from semel.ops.cli.command import Desk, Id, command, group
 
@@ -98,13 +100,55 @@ def list_(
 def show(desk: Desk, run_id: Id) -> None:
     """One run: its events, attempts and steps, and how it ended."""
     with desk.connection() as conn:
-        there = execute.run(conn, projects.list_projects())
-        project = desk.told or execute.run(conn, projects.project_of_run(run_id, there))
-        record = execute.run(conn, reads.show_run(project, run_id)) if project else None
+        record = execute.run(conn, reads.show_run(_project(desk, conn, run_id), run_id))
     if record is None:
-        where = f"project {desk.told}" if desk.told else "any project"
-        raise NoSuchRun(f"no run {run_id} in {where}")
+        raise NoSuchRun(f"no run {run_id} in project {desk.told}")
     desk.answer(record, timeline.of_run(record))
+
+
+@command(run, "cancel")
+def cancel(
+    desk: Desk,
+    run_id: Id,
+    reason: Annotated[
+        str, typer.Option(metavar="R", help="Kept with the run.")
+    ] = "cancelled by an operator",
+) -> None:
+    """End a run that has not ended; its handler is told by the next beat."""
+    with desk.connection() as conn:
+        project = _project(desk, conn, run_id)
+        outcome, status = execute.run(conn, runs.run_cancel(project, run_id, reason=reason))
+    _refuse(run_id, project, outcome, f"it is {status}, and stays so")
+    said = "cancelled" if outcome == "won" else "was cancelled before"
+    desk.answer({"run_id": run_id, "project_id": project, "outcome": outcome}, said)
+
+
+@command(run, "retry")
+def retry(desk: Desk, run_id: Id) -> None:
+    """Let a failed or cancelled run start again, or one that waits for its retry start now."""
+    with desk.connection() as conn:
+        project = _project(desk, conn, run_id)
+        outcome, status = execute.run(conn, runs.run_retry(project, run_id))
+    _refuse(run_id, project, outcome, f"it is {status}, or another live run has its unique key")
+    desk.answer({"run_id": run_id, "project_id": project, "outcome": outcome}, "pending again")
+
+
+def _project(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
+    """The project that was told, or the one that has the run."""
+    if desk.told:
+        return desk.told
+    there = execute.run(conn, projects.list_projects())
+    found = execute.run(conn, projects.project_of_run(run_id, there))
+    if found is None:
+        raise NoSuchRun(f"no run {run_id} in any project")
+    return found
+
+
+def _refuse(run_id: UUID, project: str, outcome: str, because: str) -> None:
+    if outcome == "unknown":
+        raise NoSuchRun(f"no run {run_id} in project {project}")
+    if outcome == "refused":
+        raise RunRefused(f"run {run_id}: {because}")
 
 
 def _short(key: str | None) -> str:

@@ -1,0 +1,48 @@
+"""`semel agent`: which agents there are, and whether their runs are claimed."""
+
+from typing import Annotated, Any
+
+import typer
+
+from semel.core import reads, runs
+from semel.db.execute import run
+from semel.ops.cli.command import Desk, command, group
+
+agent = group("Agents.")
+
+Name = Annotated[str, typer.Argument(metavar="AGENT")]
+_COLUMNS = ("agent", "project_id", "max_attempts", "executor", "paused_at", "seen_at")
+
+
+@command(agent, "list")
+def list_(desk: Desk) -> None:
+    """Agents that a worker has announced."""
+    with desk.connection() as conn:
+        found: list[dict[str, Any]] = []
+        for project in desk.projects(conn):
+            page = run(conn, reads.list_agents(project))
+            found += page
+    desk.listing(found, _COLUMNS, f"no worker has announced an agent in {desk.where}")
+
+
+@command(agent, "pause")
+def pause(desk: Desk, name: Name) -> None:
+    """Claim no run of AGENT in the project until it is resumed; what runs goes on."""
+    with desk.connection() as conn:
+        outcome = run(conn, runs.agent_pause(desk.project, name))
+    said = "paused" if outcome == "won" else "was paused before"
+    _answer(desk, name, outcome, said)
+
+
+@command(agent, "resume")
+def resume(desk: Desk, name: Name) -> None:
+    """Claim runs of AGENT in the project again."""
+    with desk.connection() as conn:
+        outcome = run(conn, runs.agent_resume(desk.project, name))
+    said = "resumed" if outcome == "won" else "was not paused"
+    _answer(desk, name, outcome, said)
+
+
+def _answer(desk: Desk, name: str, outcome: str, said: str) -> None:
+    answer = {"agent": name, "project_id": desk.project, "outcome": outcome}
+    desk.answer(answer, f"{said} in project {desk.project}")
