@@ -18,6 +18,7 @@ docs; a test holds the four to one another.
     ├── RunCancelled        E-RUN-005
     ├── HandlerFailed       E-RUN-006   what a handler raised
     ├── BadResult           E-RUN-007   what a handler returned is no JSON, or too large
+    ├── DoNotRetry          E-RUN-008   a handler raises it: another attempt cannot help
     ├── UnknownSource       E-SOURCE-001
     ├── NotAuthentic        E-SOURCE-002
     ├── Quarantined         E-SOURCE-003
@@ -26,7 +27,8 @@ docs; a test holds the four to one another.
     ├── DatabaseUnreachable E-DB-001
     ├── SchemaMismatch      E-DB-002
     ├── EmbeddedError       E-DB-003
-    └── BadConfig           E-CONFIG-001
+    ├── BadConfig           E-CONFIG-001
+    └── OurFault            E-INTERNAL-001
 """
 
 from __future__ import annotations
@@ -173,6 +175,20 @@ class BadResult(SemelError):
     remedy = "Return JSON of at most 1 MiB; keep larger results elsewhere and return where."
 
 
+class DoNotRetry(SemelError):
+    """
+    Raise it in a handler to end the run at once, whatever attempts are left.
+
+    Subclass it for errors of your own that no other attempt can mend.
+    """
+
+    code = "E-RUN-008"
+    sqlstate = "SMR08"
+    http_status = 409
+    title = "the handler gave up"
+    remedy = "Read the reason in `semel run show`; mend the cause and retry or start it again."
+
+
 class UnknownSource(SemelError):
     """No such source is configured in this project."""
 
@@ -264,6 +280,17 @@ class BadConfig(SemelError):
     exit_code = 2
     title = "impossible setting"
     remedy = "The message names the setting and what it may be."
+
+
+class OurFault(SemelError):
+    """A fault of Semel's own. Nothing was kept; the log has the traceback."""
+
+    code = "E-INTERNAL-001"
+    sqlstate = "SMX01"
+    http_status = 500
+    retryable = True
+    title = "internal fault"
+    remedy = "Send it again; if it comes back, report it with the log's traceback."
 
 
 def tree(root: type[SemelError] = SemelError) -> list[type[SemelError]]:

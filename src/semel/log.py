@@ -46,6 +46,7 @@ EVENTS: dict[str, Event] = {
     "run.lost": Event(_WARNING, ("run", "fence", "reason")),
     "run.reaped": Event(_WARNING, ("project", "run", "worker", "outcome")),
     "run.released": Event(_INFO, ("run",)),
+    "run.stuck": Event(_ERROR, ("run", "agent")),
     "run.unwritten": Event(_ERROR, ("run", "reason")),
     "schema.mismatched": Event(_ERROR, ("reason",)),
     "server.started": Event(_INFO, ("host", "port", "sources")),

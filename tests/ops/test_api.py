@@ -277,7 +277,7 @@ def test_events_agents_and_workers_are_listed(
     run(
         conn,
         runs.worker_register(
-            "default", "w", host="h", pid=1, slots=4, agents=[("a", 3, "async")]
+            "default", "w", host="h", pid=1, slots=4, agents=[("a", 3, None, "async")]
         ),
     )
     page = client.get("/v1/default/events?limit=2", headers).json()

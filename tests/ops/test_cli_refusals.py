@@ -180,8 +180,9 @@ def test_ctrl_c_is_quiet_also_while_the_database_is_awaited(tmp_path: Path) -> N
 
 def test_upkeep_waits_for_its_database_and_drains_on_sigterm(dsn: str) -> None:
     with _started("upkeep", SEMEL_DSN=dsn) as process:
-        assert process.stderr
-        until(lambda: "upkeep.started" in process.stderr.readline())
+        log = process.stderr
+        assert log
+        until(lambda: "upkeep.started" in log.readline())
 
         process.terminate()
 

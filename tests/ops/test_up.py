@@ -113,7 +113,7 @@ def up() -> Iterator[Callable[[], Up]]:
         for one in made:
             one.process.kill()
             one.process.communicate()
-            until(lambda one=one: not one.processes(), within=20)
+        until(lambda: not any(one.processes() for one in made), within=20)
         embedded.stop(Path(folder, "home"))
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import psycopg
 
-from semel import App, Backoff, Run
+from semel import App, DoNotRetry, Run
 
 app = App()
-QUICK = Backoff()
 
 
 def note(run: Run, word: str = "start") -> None:
@@ -69,6 +68,33 @@ async def block_the_loop(run: Run) -> str:
 async def fail(run: Run) -> None:
     await asyncio.to_thread(note, run)
     raise ValueError(f"attempt {run.attempt} went wrong")
+
+
+class OutOfStock(DoNotRetry):
+    """No other attempt will find any."""
+
+
+@app.agent("give-up")
+async def give_up(run: Run) -> None:
+    await asyncio.to_thread(note, run)
+    raise OutOfStock("none left")
+
+
+@app.agent("ignore-stop")
+async def ignore_stop(run: Run) -> str:
+    await asyncio.to_thread(note, run)
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(note, run, "ignored")
+
+
+@app.agent("ignore-stop-in-thread")
+def ignore_stop_in_thread(run: Run) -> str:
+    note(run)
+    time.sleep(3600)
+    return "late"
 
 
 @app.agent("exit", max_attempts=1)
@@ -129,3 +155,9 @@ def _count(run: Run) -> None:
         (run.id, run.attempt, run.fence, os.getpid()),
     )
     _pool.append(conn)
+
+
+@app.agent("two-at-a-time", concurrency=2)
+async def two_at_a_time(run: Run) -> None:
+    await asyncio.to_thread(note, run)
+    await asyncio.sleep(float(run.input))  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from fix_world import Conn, Programs, one, row, start_run, status, until
 
+import semel
+
 FAST = {"worker_poll": "50ms"}
 
 
@@ -190,3 +192,77 @@ def alive(pid: int) -> bool:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_an_error_that_is_not_retried_ends_its_run_at_once(conn: Conn, programs: Programs) -> None:
+    run_id = start_run(conn, "give-up")
+    programs.worker(**FAST)
+
+    failed = ended(conn, run_id)
+
+    assert ("FAILED", "E-RUN-008", 1) == (failed["status"], failed["failure_code"], failed["attempt_count"])
+    assert "OutOfStock: none left" in failed["failure_reason"]
+
+
+def test_a_running_handler_is_told_of_a_cancel_within_a_heartbeat(conn: Conn, programs: Programs) -> None:
+    run_id = start_run(conn, "sleep", 60)
+    worker = programs.worker(worker_lease="3s", **FAST)
+    until(lambda: one(conn, "select count(*) from public.started"))
+
+    conn.execute("select semel.run_cancel('p', %s)", (run_id,))
+
+    until(lambda: one(conn, "select count(*) from public.started where word = 'cancelled'"), 3)
+    assert "CANCELLED" == status(conn, run_id)
+    assert "COMPLETED" == ended(conn, start_run(conn, "echo", 1))["status"]
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize("agent", ["ignore-stop", "ignore-stop-in-thread"])
+def test_a_handler_that_ignores_its_stop_costs_the_process_and_nothing_else(
+    conn: Conn, programs: Programs, agent: str
+) -> None:
+    deaf, neighbour = start_run(conn, agent), start_run(conn, "sleep", 60)
+    worker = programs.worker(worker_lease="3s", worker_hard_stop="1s", **FAST)
+    until(lambda: one(conn, "select count(*) from public.started") == 2)
+
+    conn.execute("select semel.run_cancel('p', %s)", (deaf,))
+
+    assert 70 == worker.wait(15)
+    assert "run.stuck" in programs.log()
+    given = row(conn, neighbour)
+    assert ("PENDING", 1, True) == (given["status"], given["attempt_count"], given["reaped_at"] is None)
+
+
+def test_a_wake_up_ends_an_idle_workers_pause(dsn: str, conn: Conn, programs: Programs) -> None:
+    programs.worker(worker_poll="60s")
+    until(lambda: one(conn, "select count(*) from pg_stat_activity where application_name = 'semel-listen' and datname = current_database()"))
+    ended(conn, start_run(conn, "noop"))
+    idle = "select count(*) from pg_stat_activity where application_name = 'semel-claim' and datname = current_database() and state_change < clock_timestamp() - interval '3 seconds'"
+    until(lambda: one(conn, idle))
+
+    started = semel.start(conn, project="p", agent="noop")
+
+    until(lambda: status(conn, started.run_id) == "COMPLETED", 3)
+
+
+def test_polling_alone_is_enough(conn: Conn, programs: Programs) -> None:
+    programs.worker(pooler="true", **FAST)
+    assert "COMPLETED" == ended(conn, start_run(conn, "echo", 1))["status"]
+    assert 0 == one(conn, "select count(*) from pg_stat_activity where application_name = 'semel-listen' and datname = current_database()")
+
+
+def test_a_limit_of_an_agent_holds_over_workers(conn: Conn, programs: Programs) -> None:
+    for _ in range(6):
+        start_run(conn, "two-at-a-time", 0.5)
+    for _ in range(3):
+        programs.worker(**FAST)
+
+    until(lambda: one(conn, "select count(*) from semel.runs where status = 'COMPLETED'") == 6)
+
+    overlaps = one(
+        conn,
+        "select max(n) from (select count(*) as n from public.started as a join public.started as b"
+        " on b.at >= a.at and b.at < a.at + interval '500 ms' and b.word = 'start' where a.word = 'start'"
+        " group by a.run_id) as x",
+    )
+    assert overlaps <= 2

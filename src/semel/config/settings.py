@@ -70,11 +70,13 @@ class WorkerSettings:
     pause: timedelta = FOLLOWS  # 2 heartbeats: a worker that cannot beat stops starting work
     poll: timedelta = timedelta(seconds=0.5)  # longest look away from the queue, 0.05 s to 60 s
     drain: timedelta = timedelta(seconds=2)  # how long a stop waits for handlers
+    hard_stop: timedelta = timedelta(seconds=30)  # a handler told to stop must have; 1 s to 1 h
 
     def __post_init__(self) -> None:
         within("[worker] slots", self.slots, 1, 10_000)
         within("[worker] lease", self.lease, timedelta(seconds=1), timedelta(hours=1))
         within("[worker] poll", self.poll, timedelta(seconds=0.05), timedelta(seconds=60))
+        within("[worker] hard_stop", self.hard_stop, timedelta(seconds=1), timedelta(hours=1))
         within("[worker] drain", self.drain, timedelta(0), timedelta(hours=1))
         beat = self.heartbeat or min(timedelta(seconds=10), self.lease / 6)
         object.__setattr__(self, "heartbeat", beat)

@@ -61,7 +61,10 @@ def show_run(project: str, run_id: UUID) -> Call[Record | None]:
         "    where e.project_id = r.project_id and e.run_id = r.run_id),"
         " 'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) - '{project_id,run_id}'::text[]"
         "    order by d.received_at, d.delivery_id), '[]') from semel.deliveries as d"
-        "    where d.project_id = r.project_id and d.run_id = r.run_id),"
+        "    where d.project_id = r.project_id and d.dedupe_key in ("
+        "      select e.dedupe_key from semel.run_events as o join semel.events as e"
+        "        on e.project_id = o.project_id and e.event_id = o.event_id"
+        "      where o.project_id = r.project_id and o.run_id = r.run_id)),"
         " 'steps', (select coalesce(jsonb_agg(to_jsonb(s) - '{project_id,run_id}'::text[]"
         "    order by s.recorded_at), '[]') from semel.steps as s"
         "    where s.project_id = r.project_id and s.run_id = r.run_id))"
@@ -95,7 +98,7 @@ def show_event(project: str, event_id: UUID) -> Call[Record | None]:
         "select to_jsonb(e) || jsonb_build_object('deliveries',"
         " (select coalesce(jsonb_agg(to_jsonb(d) order by d.received_at, d.delivery_id), '[]')"
         "  from semel.deliveries as d"
-        "  where d.project_id = e.project_id and d.event_id = e.event_id))"
+        "  where d.project_id = e.project_id and d.dedupe_key = e.dedupe_key))"
         " from semel.events as e where e.project_id = %s and e.event_id = %s",
         (project, event_id),
         _record,
@@ -106,7 +109,7 @@ def explain_event(project: str, source: str, provider_id: str) -> Call[list[Reco
     """Every delivery of one provider's id, oldest first: what became of it, and why."""
     return Call(
         "select to_jsonb(d) from semel.deliveries as d where d.project_id = %s"
-        " and d.dedupe_key = encode(semel.parts_digest(%s, %s), 'hex')"
+        " and d.dedupe_key = semel.parts_digest(%s, %s)"
         " order by d.received_at, d.delivery_id limit 1000",
         (project, source, provider_id),
         _records,

@@ -296,6 +296,17 @@ def run_overdue(project: str, *, now: datetime | None = None) -> Call[list[UUID]
     )
 
 
+def agent_wake(agents: Sequence[str]) -> Call[None]:
+    """
+    Tell idle workers that there is work for *agents*; only after the commit that made it.
+    """
+    return Call(
+        "select pg_notify('semel', agent) from unnest(%s::text[]) as agent",
+        (list(agents),),
+        nothing,
+    )
+
+
 def agent_pause(project: str, agent: str) -> Call[str]:
     """
     Claim no run of *agent* until it is resumed; answers won or already.

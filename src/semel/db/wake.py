@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from semel.db.pool import aconnect
 
@@ -41,7 +42,12 @@ class Bell:
         return quiet
 
 
-NOTIFY = "select pg_notify('semel', agent) from unnest(%s::text[]) as agent"
+def outside_transaction(conn: Any) -> bool:
+    """Whether what *conn* did last is committed: psycopg in autocommit, or asyncpg, at rest."""
+    if isinstance(conn, psycopg.Connection | psycopg.AsyncConnection):
+        return conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE
+    asks = getattr(conn, "is_in_transaction", None)
+    return asks is not None and not asks()
 
 
 async def woken(dsn: str) -> AsyncIterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from semel import log
@@ -105,8 +106,12 @@ class Attempt:
             except BaseException as error:  # noqa: BLE001 - as above
                 return of_error(error)
 
-        outcome = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        return Stopped() if self._run.cancelled else outcome
+        thread = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        while True:
+            # A thread cannot be interrupted, only asked: its slot is taken until it answers.
+            with suppress(asyncio.CancelledError):
+                outcome = await asyncio.shield(thread)
+                return Stopped() if self._run.cancelled else outcome
 
     async def _write(self, outcome: Outcome) -> str:
         match outcome:

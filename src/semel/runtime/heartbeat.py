@@ -4,10 +4,14 @@ Heartbeat: a thread of its own, with a connection of its own, that says this pro
 A handler that blocks the event loop does not stop it. It is the last thing to stop: it beats
 while the worker drains. When the database does not answer it tells the worker to pause, and when
 a lease can no longer be trusted it stops the handler, before another worker may have the run.
+
+A handler that was told to stop and does not is a second worker on somebody else's run. It costs
+the process: the other runs are given back, unharmed, and the supervisor starts a new worker.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 #: After a beat that failed, the next comes this soon.
 RETRY_SECONDS = 1.0
+#: The exit status of a worker that a handler would not leave.
+EXIT_STUCK = 70
 
 
 class Heartbeat:
@@ -71,6 +77,8 @@ class Heartbeat:
                 wait = min(RETRY_SECONDS, interval)
             for holding in self._held.lose(self._held.expired(boottime())):
                 self._report(holding, "its lease ran out before a beat was answered")
+            if stuck := self._held.stuck(self._settings.hard_stop.total_seconds()):
+                self._give_up(stuck)
         self._close()
 
     def _beat(self) -> None:
@@ -89,6 +97,17 @@ class Heartbeat:
             for holding in self._held.lose(lost):
                 self._report(holding, "another worker has it, or it ended")
         self._last_ok = began
+
+    def _give_up(self, stuck: list[Holding]) -> None:
+        for holding in stuck:
+            log.event("run.stuck", run=str(holding.claim.run_id), agent=holding.claim.agent)
+        with suppress(Exception):
+            conn = self._conn or connect(self._dsn, name="semel-heartbeat", prepare=self._prepare)
+            for (project, worker), holdings in self._held.by_worker().items():
+                kept = [h.key for h in holdings if not h.lost]
+                run(conn, runs.run_release(project, worker, kept))
+            run(conn, runs.worker_stop(*self._home))
+        os._exit(EXIT_STUCK)
 
     def _report(self, holding: Holding, reason: str) -> None:
         log.event(

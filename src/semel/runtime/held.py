@@ -33,7 +33,12 @@ class Holding:
     claim: Claim
     stop: Callable[[], None]  # from any thread, more than once
     trusted_until: float
-    lost: bool = False
+    lost_at: float | None = None  # when its handler was told to stop
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is ours no longer, though its handler may not have stopped yet."""
+        return self.lost_at is not None
 
     @property
     def key(self) -> tuple[UUID, int]:
@@ -85,10 +90,15 @@ class Held:
             found = [self._holdings[key] for key in keys if key in self._holdings]
             lost = [holding for holding in found if not holding.lost]
             for holding in lost:
-                holding.lost = True
+                holding.lost_at = boottime()
         for holding in lost:
             holding.stop()
         return lost
+
+    def stuck(self, seconds: float) -> list[Holding]:
+        """Those whose handlers were told to stop that long ago, and have not."""
+        now = boottime()
+        return [h for h in self.all() if h.lost_at is not None and now - h.lost_at > seconds]
 
     def expired(self, now: float) -> list[tuple[UUID, int]]:
         """The (run, fence) pairs whose lease may no longer be trusted."""

@@ -6,17 +6,17 @@ Nothing of the run is seen before that transaction commits, and nothing remains 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from semel.core import runs
 from semel.db.execute import on
+from semel.db.wake import Bell, outside_transaction
 from semel.errors import KeyConflict
+from semel.model import Started
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from datetime import timedelta
-
-    from semel.model import Started
 
 
 def start(
@@ -65,15 +65,39 @@ def start(
         unique=unique,
     )
     answer = on(conn, call)
-    return _refusing(answer) if hasattr(answer, "__await__") else _refuse(answer)
+    if isinstance(answer, Started):
+        return _told(conn, agent, answer)
+    return _told_later(conn, agent, answer)
 
 
-async def _refusing(answer: Any) -> Started:
-    return _refuse(await answer)
+def wake(conn: Any, *agents: str) -> Awaitable[None] | None:
+    """
+    Tell idle workers that there is work for *agents*; without it they find it by themselves.
+
+    Call it after the commit that started the runs. `start` does it where its connection is in
+    autocommit.
+
+    Args:
+        conn: As for `start`; `await` the answer where it is async.
+    """
+    return on(conn, runs.agent_wake(agents))
 
 
-def _refuse(started: Any) -> Started:
+_BELL = Bell()
+
+
+def _told(conn: Any, agent: str, started: Started) -> Started:
     if started.outcome == "conflict":
         raise KeyConflict("this key was used with another agent or input; nothing was started")
-    found: Started = started
-    return found
+    if started.outcome == "new" and outside_transaction(conn) and _BELL.due([agent]):
+        wake(conn, agent)
+    return started
+
+
+async def _told_later(conn: Any, agent: str, answer: Awaitable[Started]) -> Started:
+    started = await answer
+    if started.outcome == "conflict":
+        raise KeyConflict("this key was used with another agent or input; nothing was started")
+    if started.outcome == "new" and outside_transaction(conn) and _BELL.due([agent]):
+        await cast("Awaitable[None]", wake(conn, agent))
+    return started

@@ -19,7 +19,6 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 import signal
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from semel import log
@@ -80,9 +79,14 @@ class Worker:
         self._woken = False
 
     @property
+    def slots(self) -> int:
+        """How many runs it may hold at a time."""
+        return self._settings.worker.slots
+
+    @property
     def free(self) -> int:
         """Slots that no run occupies."""
-        return self._settings.worker.slots - len(self._tasks)
+        return self.slots - len(self._tasks)
 
     def stop(self) -> None:
         """Drain: claim no more, let handlers finish for a moment, give the rest back. Again: now."""
@@ -299,18 +303,9 @@ class Worker:
 
 
 def work(app: App, settings: Settings, *, target: str, dsn: str) -> None:
-    """
-    Be a worker process: SIGTERM or SIGINT drains, a second one stops at once.
-
-    Does not return while a handler's thread is still running: what it does after the run was
-    given back would be another worker's work, so the process ends under it.
-    """
+    """Be a worker process: SIGTERM or SIGINT drains, a second one stops at once."""
     with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
         runner.run(_until_signalled(Worker(app, settings, target=target, dsn=dsn)))
-    if any(t.name.startswith("semel-run") and t.is_alive() for t in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -328,3 +323,9 @@ async def _until_signalled(worker: Worker) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, worker.stop)
     await worker.run()
+    if worker.free < worker.slots:
+        # Handlers that did not stop: their runs were given back, so what they still do would be
+        # another worker's work. The process ends under them.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -43,8 +43,10 @@ declare
     v_envelope jsonb := p_envelope::jsonb;
     v_born     text[];
     v_alert    record;
-    v_changes  jsonb := '[]';
+    v_list     jsonb[] := '{}';
+    v_changes  jsonb;
     v_change   text;
+    v_episode  uuid;
     v_late     boolean := false;
     v_open     boolean := false;
     v_bytes    boolean := true;
@@ -112,22 +114,22 @@ begin
             where f.project_id = p_project and f.source = p_source and f.fingerprint = v_alert.fingerprint
               and f.status = v_alert.status and abs(v_alert.starts_ns - f.starts_ns) <= c_same_start;
         else
-            v_changes := v_changes || jsonb_build_object(
+            v_episode := case when v_change = 'resolved' then v_alert.episode else gen_random_uuid() end;
+            v_list := v_list || jsonb_build_object(
                 'fingerprint', v_alert.fingerprint, 'change', v_change, 'status', v_alert.status,
-                'alert', v_alert.alert, 'run_id', v_alert.run_id,
-                'episode', case when v_change = 'resolved' then v_alert.episode else gen_random_uuid() end);
+                'alert', v_alert.alert, 'run_id', v_alert.run_id, 'episode', v_episode);
             update semel.fold as f set
                 status = v_alert.status, ends_ns = v_alert.ends_ns, changed_at = v_now, seen_at = v_now,
                 seen_digest = v_digest, late_at = null,
                 starts_ns = case when v_change = 'resolved' then least(f.starts_ns, v_alert.starts_ns) else v_alert.starts_ns end,
-                episode = (v_changes -> -1 ->> 'episode')::uuid
+                episode = v_episode
             where f.project_id = p_project and f.source = p_source and f.fingerprint = v_alert.fingerprint;
         end if;
     end loop;
 
     perform semel.body_keep(p_project, array[p_body], v_now);
 
-    if jsonb_array_length(v_changes) = 0 then
+    if v_list = '{}' then
         select f.event_id, f.event_key, f.run_id, f.fingerprint, f.status into v_last
         from semel.fold as f
         join jsonb_to_recordset(p_alerts::jsonb) as a(fingerprint text) on a.fingerprint = f.fingerprint
@@ -156,12 +158,16 @@ begin
         return;
     end if;
 
+    v_changes := to_jsonb(v_list);
     for v_event in
         select row_number() over (order by min(c.n)) as ord,
             jsonb_agg(c.change order by c.change ->> 'fingerprint') as changes,
             bool_or(c.change ->> 'change' in ('fired', 'superseded', 'confirmed'))
                 or (p_run_on = 'firing+resolved') as wants_run,
-            bool_or(c.change ->> 'status' = 'firing') as firing
+            bool_or(c.change ->> 'status' = 'firing') as firing,
+            array_agg(c.change ->> 'fingerprint') as named,
+            coalesce(array_agg(c.change ->> 'fingerprint') filter (
+                where c.change ->> 'change' = 'resolved' and p_run_on = 'firing'), '{}') as ended
         from jsonb_array_elements(v_changes) with ordinality as c(change, n)
         group by case when p_unit = 'alert' then c.n end
     loop
@@ -182,11 +188,11 @@ begin
         insert into semel.dedupe (project_id, dedupe_key, source, channel_type, provider_event_id,
             event_id, run_id, first_seen_at, last_seen_at)
         values (p_project, v_key, p_source, 'alertmanager', v_name, v_event_id, v_run_id, v_now, v_now);
+        -- By arrays: a join with the changes would read the whole fold of a source for each event.
         update semel.fold as f set event_id = v_event_id, event_key = v_key,
-            run_id = case when c.change ->> 'change' = 'resolved' and not (p_run_on = 'firing+resolved') then f.run_id
+            run_id = case when f.fingerprint = any (v_event.ended) then f.run_id
                           when v_event.wants_run then v_run_id end
-        from jsonb_array_elements(v_event.changes) as c(change)
-        where f.project_id = p_project and f.source = p_source and f.fingerprint = c.change ->> 'fingerprint';
+        where f.project_id = p_project and f.source = p_source and f.fingerprint = any (v_event.named);
         -- The runs of the episodes that ended are told.
         insert into semel.event_link (project_id, run_id, event_id, relation, content, linked_at)
         select p_project, (c.change ->> 'run_id')::uuid, v_event_id, min(c.change ->> 'change'),

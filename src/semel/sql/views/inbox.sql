@@ -1,14 +1,14 @@
 -- Events, one row for each identity that is remembered.
 create or replace view semel.events as
 select d.project_id, d.event_id, d.source, d.channel_type, d.provider_event_id, d.run_id,
-    d.first_seen_at, d.last_seen_at, d.hits, 'new'::text as verdict
+    d.first_seen_at, d.last_seen_at, d.hits, 'new'::text as verdict, d.dedupe_key
 from semel.dedupe as d;
 
 -- Deliveries, one row for each arrival of an event, with the reason of its verdict.
 create or replace view semel.deliveries as
 select d.project_id, d.delivery_id, d.received_at, d.source, d.channel_type, d.verdict, d.reason,
     d.provider_event_id, d.event_id, d.run_id, d.headers, encode(d.body_digest, 'hex') as body_digest,
-    octet_length(b.content) as body_bytes, encode(d.dedupe_key, 'hex') as dedupe_key
+    octet_length(b.content) as body_bytes, d.dedupe_key
 from semel.delivery as d
 left join semel.body as b on b.project_id = d.project_id and b.body_digest = d.body_digest;
 
