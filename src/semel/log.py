@@ -61,10 +61,11 @@ EVENTS: dict[str, Event] = {
     "worker.missed_beat": Event(_WARNING, ("reason",)),
     "worker.started": Event(_INFO, ("worker", "agents")),
     "worker.stopped": Event(_INFO, ("worker",)),
+    "workers.unwoken": Event(_INFO, ("reason",)),
 }
 
 
-def event(name: str, **fields: Any) -> None:
+def event(name: str, /, **fields: Any) -> None:
     """
     Log that *name* happened.
 

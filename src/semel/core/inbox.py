@@ -32,6 +32,7 @@ def event_accept(
     offers: Sequence[Offer],
     *,
     memory: timedelta = MEMORY,
+    patient: bool = True,
     now: datetime | None = None,
 ) -> Call[list[Accepted]]:
     """
@@ -40,6 +41,7 @@ def event_accept(
     Args:
         offers: At most 256; answered in their order.
         memory: Counted from the last sighting of an id.
+        patient: Wait for a twin that is not committed yet; else for half a second at most.
         now: For sightings; the database's clock if None. A run's times are always real.
 
     Source: sql/functions/inbox.sql, event_accept.
@@ -62,9 +64,18 @@ def event_accept(
         }
         for offer in offers
     ]
+    args = (project, dump(events), bodies, memory, now)
+    if patient:
+        return Call(
+            "select verdict, event_id, run_id, reason"
+            " from semel.event_accept(%s, %s, %s::bytea[], %s, %s)",
+            args,
+            _accepted,
+        )
     return Call(
-        "select verdict, event_id, run_id, reason from semel.event_accept(%s, %s, %s::bytea[], %s, %s)",
-        (project, dump(events), bodies, memory, now),
+        "select verdict, event_id, run_id, reason"
+        " from semel.event_gather(%s, %s, %s::bytea[], %s, %s)",
+        args,
         _accepted,
     )
 

@@ -2,9 +2,10 @@
 The acceptor: the one step of an ingress that writes.
 
 What it returns is committed: delivery, dedupe row and run are one statement, one transaction.
-It sets no session state, so it works behind a transaction pooler. A transaction that lost a
-race is sent again whole; what PostgreSQL cannot keep is the request's fault, anything else is
-an outage, and both are said in our errors.
+Events that arrive while a transaction of their project is on its way share the next one, and
+each sender is answered after its commit. It sets no session state, so it works behind a
+transaction pooler. A transaction that lost a race is sent again whole; what PostgreSQL cannot
+keep is the request's fault, anything else is an outage, and both are said in our errors.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 from semel import log
-from semel.core import inbox
+from semel.core import inbox, runs
 from semel.db.execute import arun
+from semel.db.gather import Gather
 from semel.db.stops import stop_here
+from semel.db.wake import Bell
 from semel.errors import BadRequest, DatabaseUnreachable, SchemaMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from psycopg_pool import AsyncConnectionPool
@@ -38,12 +41,16 @@ T = TypeVar("T")
 #: How often a transaction is sent in all, and the longest pause before the next time.
 TRIES_MAX = 4
 PAUSE_SECONDS_MAX = 0.05
+#: Events of one transaction.
+BATCH_MAX = 256
+#: Projects whose gatherers are kept; one more starts anew.
+PROJECTS_MAX = 1000
 
 _LOST_A_RACE = frozenset({"40001", "40P01", "55P03"})
 
 
 class Acceptor:
-    """Accepts events through a pool of connections, one transaction for each request."""
+    """Accepts events through a pool of connections, many to a transaction under load."""
 
     def __init__(
         self,
@@ -53,6 +60,8 @@ class Acceptor:
     ) -> None:
         self._pool = pool
         self._memory = memory
+        self._gathers: dict[str, Gather[Offer, Accepted]] = {}
+        self._bell = Bell()
 
     async def accept(
         self, project: str, offers: Sequence[Offer], *, now: datetime | None = None
@@ -60,14 +69,21 @@ class Acceptor:
         """
         Accept *offers* of one project; answered in their order, committed.
 
+        The events of one request are one transaction; a single one shares it with others.
+
         Raises:
             BadRequest: PostgreSQL cannot keep it. Nothing was kept.
             DatabaseUnreachable: no answer. Nothing was kept, or the answer was lost.
             SchemaMismatch: the schema is missing, or another one.
         """
-        return await self._commit(
-            project, inbox.event_accept(project, offers, memory=self._memory, now=now)
+        if len(offers) == 1 and now is None:
+            return [await self._gather(project).add(offers[0])]
+        call = inbox.event_accept(
+            project, offers, memory=self._memory, patient=False, now=now
         )
+        accepted = await self._commit(project, call)
+        await self._wake(_agents(offers, accepted))
+        return accepted
 
     async def accept_alerts(
         self,
@@ -93,14 +109,32 @@ class Acceptor:
             priority=source.priority,
             now=now,
         )
-        return await self._commit(source.project, call)
+        accepted = await self._commit(source.project, call)
+        if any(one.verdict == "new" and one.run_id for one in accepted):
+            await self._wake([source.agent])
+        return accepted
+
+    def _gather(self, project: str) -> Gather[Offer, Accepted]:
+        if project not in self._gathers:
+            if len(self._gathers) >= PROJECTS_MAX:
+                self._gathers.clear()  # those under way finish by themselves
+
+            async def send(offers: Sequence[Offer]) -> list[Accepted]:
+                call = inbox.event_accept(project, offers, memory=self._memory, patient=False)
+                if len(offers) > 1:
+                    accepted = await self._once(call)
+                else:
+                    accepted = await self._commit(project, call)
+                await self._wake(_agents(offers, accepted))
+                return accepted
+
+            self._gathers[project] = Gather(send, batch_max=BATCH_MAX)
+        return self._gathers[project]
 
     async def _commit(self, project: str, call: Call[T]) -> T:
-        stop_here("ingress.accept.before")
         for tried in range(1, TRIES_MAX + 1):
             try:
-                async with self._pool.connection() as conn:
-                    accepted = await arun(conn, call)
+                return await self._once(call)
             except psycopg.Error as error:
                 if error.sqlstate not in _LOST_A_RACE or tried == TRIES_MAX:
                     raise ours(error) from error
@@ -108,10 +142,34 @@ class Acceptor:
                     "acceptor.retried", project=project, sqlstate=error.sqlstate, tried=tried
                 )
                 await asyncio.sleep(PAUSE_SECONDS_MAX * random.random())  # noqa: S311 - jitter
-            else:
-                stop_here("ingress.accept.after")
-                return accepted
         raise AssertionError("the last try returns or raises")
+
+    async def _once(self, call: Call[T]) -> T:
+        stop_here("ingress.accept.before")
+        async with self._pool.connection() as conn:
+            answer = await arun(conn, call)
+        stop_here("ingress.accept.after")
+        return answer
+
+    async def _wake(self, agents: Iterable[str]) -> None:
+        """Tell idle workers; what this says is committed, so its failure is nobody's."""
+        due = self._bell.due(agents)
+        if not due:
+            return
+        try:
+            async with self._pool.connection() as conn:
+                await arun(conn, runs.agent_wake(due))
+        except psycopg.Error as error:
+            log.event("workers.unwoken", reason=type(error).__name__)
+
+
+def _agents(offers: Sequence[Offer], accepted: Sequence[Accepted]) -> list[str]:
+    """The agents that got a new run."""
+    return [
+        offer.agent
+        for offer, one in zip(offers, accepted, strict=True)
+        if offer.agent and one.verdict == "new"
+    ]
 
 
 def ours(error: psycopg.Error) -> SemelError:

@@ -29,7 +29,7 @@ from semel.db.pool import pool as make_pool
 from semel.edges import body, problem
 from semel.edges.acceptor import Acceptor, ours
 from semel.edges.ingress import Ingress
-from semel.errors import BadConfig, BadRequest, DatabaseUnreachable, SemelError
+from semel.errors import BadConfig, BadRequest, DatabaseUnreachable, OurFault, SemelError
 from semel.ops.api import Api
 from semel.ops.metrics import Metrics
 from semel.ops.protocol import limited
@@ -245,8 +245,7 @@ async def _failed(request: Request, error: Exception) -> Response:
         sqlstate=getattr(error, "sqlstate", None),
     )
     return problem.answer(
-        DatabaseUnreachable("the request met a fault of the server"),
-        status=HTTPStatus.INTERNAL_SERVER_ERROR,
+        OurFault("the request met a fault of the server; nothing was kept"),
         headers=_verdict(request),
     )
 

@@ -78,7 +78,7 @@ class Run:
     id: UUID
     project: str
     agent: str
-    input: Json
+    input: Any  # JSON
     attempt: int  # 1 for the first start
     fence: int  # larger at each claim: pass it on to what can refuse an older one
     event: EventRef | None = None
@@ -93,9 +93,12 @@ class Run:
         """Ask the handler to stop."""
         self._stop.set()
 
-    def log(self, message: str, **fields: Json) -> None:
+    def log(self, message: str, /, **fields: Json) -> None:
         """Write one line to the worker's log, with the run and attempt beside it."""
-        log.event("run.logged", run=str(self.id), attempt=self.attempt, message=message, **fields)
+        log.event(
+            "run.logged",
+            **{**fields, "run": str(self.id), "attempt": self.attempt, "message": message},
+        )
 
     @classmethod
     def of(cls, claim: Claim) -> Run:

@@ -12,6 +12,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
     perform semel.project_require(p_project);
+    perform semel.agent_require(p_agent);
     insert into semel.agent as a (project_id, agent, max_attempts, executor, paused_at)
     values (p_project, p_agent, 3, 'async', v_now)
     on conflict on constraint agent_pkey do update set paused_at = excluded.paused_at where a.paused_at is null;

@@ -14,6 +14,19 @@ begin
 end
 $$;
 
+-- Refuse an agent that is no name.
+create or replace function semel.agent_require(p_agent text) returns void
+language plpgsql immutable set search_path = pg_catalog as $$
+begin
+    if p_agent is null or p_agent !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$' then
+        raise exception using
+            errcode = 'SMQ01',
+            message = format('%L is no agent', left(coalesce(p_agent, ''), 150)),
+            hint = 'An agent is 1 to 128 of A-Z, a-z, 0-9, _, . and -.';
+    end if;
+end
+$$;
+
 -- SHA-256 over the parts, each behind its length in bytes, so that no two lists of parts agree.
 create or replace function semel.parts_digest(variadic p_parts text[]) returns bytea
 language sql immutable set search_path = pg_catalog as $$

@@ -145,6 +145,20 @@ begin
 end
 $$;
 
+-- event_accept for a batch of strangers' events: no lock is waited for longer than half a second,
+-- so that one slow twin does not hold up the others. On any error nothing is kept, and the caller
+-- sends them one by one.
+create or replace function semel.event_gather(
+    p_project text, p_events text, p_bodies bytea[] default '{}', p_memory interval default '7 days',
+    p_now timestamptz default null
+) returns table (ord int, verdict text, event_id uuid, run_id uuid, reason text)
+language plpgsql security definer set search_path = pg_catalog set lock_timeout = '500ms' as $$
+begin
+    perform semel.project_require(p_project);
+    return query select * from semel.event_accept(p_project, p_events, p_bodies, p_memory, p_now);
+end
+$$;
+
 -- What an id stands for when its input counts: agent and input, members in jsonb's own order.
 create or replace function semel.input_digest(p_agent text, p_input jsonb) returns bytea
 language sql immutable set search_path = pg_catalog as $$

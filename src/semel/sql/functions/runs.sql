@@ -24,11 +24,7 @@ declare
     v_now   timestamptz := clock_timestamp();
     v_large boolean := octet_length(p_input::text) > 1024;  -- a larger one would be copied at each transition
 begin
-    if p_agent is null or p_agent !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$' then
-        raise exception using errcode = 'SMQ01',
-            message = format('%L is no agent', left(coalesce(p_agent, ''), 150)),
-            hint = 'An agent is 1 to 128 of A-Z, a-z, 0-9, _, . and -.';
-    end if;
+    perform semel.agent_require(p_agent);
     if p_priority not between 0 and 9 or p_max_attempts < 1 then
         raise exception using errcode = 'SMQ01',
             message = format('priority %s, max_attempts %s', p_priority, p_max_attempts),
