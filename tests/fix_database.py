@@ -62,7 +62,8 @@ def _database(server: embedded.Server, template: str | None) -> Iterator[str]:
     name = f"test_{os.getpid()}_{next(_count)}"
     with connect(server.dsn) as admin:
         admin.execute(
-            f"create database {name}" + (f" template {template} strategy wal_log" if template else "")
+            f"create database {name}"
+            + (f" template {template} strategy wal_log" if template else "")
         )
         yield make_conninfo(server.dsn, dbname=name)
         admin.execute(f"drop database {name} with (force)")

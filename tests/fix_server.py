@@ -14,7 +14,12 @@ import pytest
 
 from semel.db import embedded
 
-FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "300"}
+FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "300",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

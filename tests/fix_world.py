@@ -47,7 +47,9 @@ def until_blocked(conn: Conn, pid: int) -> None:
     until(lambda: conn.execute("select pg_blocking_pids(%s)", (pid,)).fetchall()[0][0])
 
 
-def start_run(conn: Conn, agent: str = "a", value: Any = None, *, project: str = "p", **more: Any) -> UUID:
+def start_run(
+    conn: Conn, agent: str = "a", value: Any = None, *, project: str = "p", **more: Any
+) -> UUID:
     """Start a run; answers its id."""
     return run(conn, runs.run_start(project, agent, value, **more)).run_id
 
@@ -68,7 +70,9 @@ def row(conn: Conn, run_id: UUID) -> dict[str, Any]:
     cursor = conn.execute("select * from semel.runs where run_id = %s", (run_id,))
     [values] = cursor.fetchall()
     assert cursor.description is not None
-    return {column.name: value for column, value in zip(cursor.description, values, strict=True)}
+    return {
+        column.name: value for column, value in zip(cursor.description, values, strict=True)
+    }
 
 
 class Programs:
@@ -79,9 +83,9 @@ class Programs:
         self._logs = logs
         self._all: list[subprocess.Popen[bytes]] = []
 
-    def worker(self, app: Path = PROGRAMS / "agents.py", **settings: str) -> subprocess.Popen[bytes]:
-        """Start a worker of *app*."""
-        return self._start([str(PROGRAMS / "work.py"), str(app)], settings)
+    def worker(self, **settings: str) -> subprocess.Popen[bytes]:
+        """Start a worker of programs/agents.py."""
+        return self._start([str(PROGRAMS / "work.py"), str(PROGRAMS / "agents.py")], settings)
 
     def upkeep(self, **settings: str) -> subprocess.Popen[bytes]:
         """Start an upkeep."""
@@ -90,7 +94,10 @@ class Programs:
     def _start(self, argv: list[str], settings: dict[str, str]) -> subprocess.Popen[bytes]:
         name = f"{len(self._all)}-{Path(argv[0]).stem}.log"
         env = {k: v for k, v in os.environ.items() if not k.startswith("SEMEL_")}
-        env |= {"SEMEL_DSN": self._dsn, **{f"SEMEL_{k.upper()}": v for k, v in settings.items()}}
+        env |= {
+            "SEMEL_DSN": self._dsn,
+            **{f"SEMEL_{k.upper()}": v for k, v in settings.items()},
+        }
         with (self._logs / name).open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, *argv], env=env, stdout=log, stderr=log, start_new_session=True

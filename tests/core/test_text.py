@@ -4,10 +4,10 @@ import json
 import sys
 
 import pytest
-from fix_world import Conn, one
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fix_world import Conn, one
 from semel.core.text import DEPTH_MAX, dump, load, load_object
 from semel.errors import BadRequest
 
@@ -42,7 +42,16 @@ def test_depth_counts_brackets_and_not_text() -> None:
     load(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX)
 
 
-@pytest.mark.parametrize(("raw", "kind"), [(b"[]", "array"), (b"1", "number"), (b"true", "boolean"), (b"null", "null"), (b'""', "string")])
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        (b"[]", "array"),
+        (b"1", "number"),
+        (b"true", "boolean"),
+        (b"null", "null"),
+        (b'""', "string"),
+    ],
+)
 def test_another_value_than_an_object_is_named(raw: bytes, kind: str) -> None:
     with pytest.raises(BadRequest, match=f"a JSON {kind}, not an object"):
         load_object(raw)
@@ -55,7 +64,9 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(value=JSON)
 def test_what_we_accept_postgresql_keeps(conn: Conn, value: object) -> None:
     try:

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from fix_world import Conn, Programs, one, row, start_run, status, until
 
+from fix_world import Conn, Programs, one, row, start_run, status, until
 from semel.core import runs
 from semel.db import embedded, migrate
 from semel.db.execute import run
@@ -19,9 +19,16 @@ pytestmark = pytest.mark.crash
 QUICK = {"worker_lease": "3s", "worker_poll": "50ms"}  # heartbeat 0.5 s, dead after 1.5 s
 
 
-def test_with_default_settings_a_killed_workers_runs_are_back_within_a_minute(conn: Conn, programs: Programs) -> None:
+def test_with_default_settings_a_killed_workers_runs_are_back_within_a_minute(
+    conn: Conn, programs: Programs
+) -> None:
     programs.upkeep()
-    until(lambda: one(conn, "select count(*) from pg_stat_activity where application_name = 'semel-upkeep'"))
+    until(
+        lambda: one(
+            conn,
+            "select count(*) from pg_stat_activity where application_name = 'semel-upkeep'",
+        )
+    )
     ids = [start_run(conn, "sleep", 0 if n else 300) for n in range(3)]
     first = programs.worker(worker_poll="50ms")
     until(lambda: status(conn, ids[0]) == "RUNNING")
@@ -53,7 +60,8 @@ def test_a_killed_workers_runs_are_completed_by_another(conn: Conn, programs: Pr
     until(lambda: all(status(conn, i) == "COMPLETED" for i in ids), 60)
     assert {2} == {row(conn, i)["attempt_count"] for i in ids}
     assert [(1, "lost"), (2, "completed")] == conn.execute(
-        "select attempt, outcome from semel.attempts where run_id = %s order by fence", (ids[0],)
+        "select attempt, outcome from semel.attempts where run_id = %s order by fence",
+        (ids[0],),
     ).fetchall()
 
 
@@ -70,7 +78,11 @@ def test_r1_a_frozen_worker_is_refused_when_it_thaws(conn: Conn, programs: Progr
     os.killpg(frozen.pid, signal.SIGCONT)
 
     until(lambda: "run.lost" in programs.log())
-    until(lambda: one(conn, "select count(*) from public.started where word = 'cancelled' and attempt = 1"))
+    until(
+        lambda: one(
+            conn, "select count(*) from public.started where word = 'cancelled' and attempt = 1"
+        )
+    )
     until(lambda: status(conn, run_id) == "COMPLETED")
     done = row(conn, run_id)
     assert (2, "slept") == (done["attempt_count"], done["result"])
@@ -78,7 +90,9 @@ def test_r1_a_frozen_worker_is_refused_when_it_thaws(conn: Conn, programs: Progr
     assert 1 == one(conn, "select count(*) from semel.run_history")
 
 
-def test_r3_poison_starts_three_times_and_harms_no_neighbour(conn: Conn, programs: Programs) -> None:
+def test_r3_poison_starts_three_times_and_harms_no_neighbour(
+    conn: Conn, programs: Programs
+) -> None:
     programs.upkeep(**QUICK)
     poison = start_run(conn, "kill", priority=9)
     healthy = [start_run(conn, "sleep", 1) for _ in range(20)]
@@ -90,10 +104,14 @@ def test_r3_poison_starts_three_times_and_harms_no_neighbour(conn: Conn, program
 
     failed = row(conn, poison)
     assert ("Max retry attempts exceeded", "E-RUN-003", 3) == (
-        failed["failure_reason"], failed["failure_code"], failed["attempt_count"],
+        failed["failure_reason"],
+        failed["failure_code"],
+        failed["attempt_count"],
     )
     assert 3 == one(conn, "select count(*) from public.started where run_id = %s", poison)
-    lost = conn.execute("select outcome, reason from semel.attempts where run_id = %s", (poison,)).fetchall()
+    lost = conn.execute(
+        "select outcome, reason from semel.attempts where run_id = %s", (poison,)
+    ).fetchall()
     assert [("lost", True)] * 3 == [(outcome, "was lost" in reason) for outcome, reason in lost]
     assert 1 >= one(conn, "select max(attempt_count) - 1 from semel.runs where agent = 'sleep'")
 
@@ -111,7 +129,9 @@ def test_ten_workers_do_twenty_thousand_runs_once_each(conn: Conn, programs: Pro
     assert (20_000, 20_000) == conn.execute(
         "select count(*), count(distinct run_id) from public.started"
     ).fetchone()
-    assert 20_000 == one(conn, "select count(*) from semel.runs where status = 'COMPLETED' and attempt_count = 1")
+    assert 20_000 == one(
+        conn, "select count(*) from semel.runs where status = 'COMPLETED' and attempt_count = 1"
+    )
     assert 1 < one(conn, "select count(distinct pid) from public.started")
 
 
@@ -147,9 +167,16 @@ def test_a_database_that_was_away_costs_nobody_a_lease(tmp_path: Path) -> None:
     with embedded.use(home) as server, connect(server.dsn) as conn:
         dsn = server.dsn
         migrate.migrate(conn)
-        conn.execute("create table public.started (run_id uuid, attempt int, fence bigint, word text, pid int)")
+        conn.execute(
+            "create table public.started (run_id uuid, attempt int, fence bigint, word text, pid int)"
+        )
         ids = [start_run(conn, "sleep", 14) for _ in range(20)]
-    settings = {"worker_lease": "18s", "worker_heartbeat": "1s", "worker_dead_after": "3s", "worker_pause": "2s"}
+    settings = {
+        "worker_lease": "18s",
+        "worker_heartbeat": "1s",
+        "worker_dead_after": "3s",
+        "worker_pause": "2s",
+    }
     running = Programs(dsn, tmp_path)
     try:
         running.upkeep(**settings)

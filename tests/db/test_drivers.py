@@ -5,10 +5,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_world import Conn, one
 from psycopg.conninfo import conninfo_to_dict
 
 import semel
+from fix_world import Conn, one
 from semel.db.execute import on
 from semel.errors import BadRequest, KeyConflict
 
@@ -16,7 +16,7 @@ WANTED: dict[str, Any] = {"project": "p", "agent": "a", "input": {"x": "é"}, "k
 
 
 def count(conn: Conn) -> int:
-    return int(one(conn, "select count(*) from semel.runs where input = '{\"x\": \"é\"}'"))
+    return int(one(conn, 'select count(*) from semel.runs where input = \'{"x": "é"}\''))
 
 
 def url(dsn: str, driver: str) -> str:
@@ -38,7 +38,10 @@ def test_psycopg(dsn: str, conn: Conn) -> None:
         with mine.transaction():
             first = semel.start(mine, **WANTED)
             assert 0 == count(conn)
-        assert ("duplicate", first.run_id) == (semel.start(mine, **WANTED).outcome, first.run_id)
+        assert ("duplicate", first.run_id) == (
+            semel.start(mine, **WANTED).outcome,
+            first.run_id,
+        )
     assert 1 == count(conn)
 
 
@@ -74,7 +77,9 @@ def test_asyncpg(dsn: str, conn: Conn) -> None:
     parts = conninfo_to_dict(dsn)
 
     async def go() -> None:
-        mine = await asyncpg.connect(host=parts["host"], user=parts["user"], database=parts["dbname"])
+        mine = await asyncpg.connect(
+            host=parts["host"], user=parts["user"], database=parts["dbname"]
+        )
         try:
             with pytest.raises(Boom):
                 async with mine.transaction():
@@ -137,7 +142,12 @@ def test_django(dsn: str, conn: Conn) -> None:
     from django.db.backends.postgresql.base import DatabaseWrapper
     from django.db.utils import ConnectionHandler
 
-    config = {"ENGINE": "django.db.backends.postgresql", "NAME": parts["dbname"], "USER": parts["user"], "HOST": parts["host"]}
+    config = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts["dbname"],
+        "USER": parts["user"],
+        "HOST": parts["host"],
+    }
     mine = ConnectionHandler({"default": config})["default"]
     assert isinstance(mine, DatabaseWrapper)
     mine.set_autocommit(False)

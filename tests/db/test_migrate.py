@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_world import one
 
+from fix_world import one
 from semel.db import migrate
 from semel.db.pool import connect
 from semel.errors import SchemaMismatch
@@ -33,7 +33,7 @@ def test_twenty_installers_at_once_do_the_work_of_one(empty_dsn: str) -> None:
             with connect(empty_dsn) as conn:
                 gate.wait()
                 applied.append(migrate.migrate(conn))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it was, it is shown
             failed.append(error)
 
     threads = [threading.Thread(target=install) for _ in range(20)]
@@ -55,7 +55,9 @@ def test_an_empty_database_is_refused_with_one_clear_line(empty_dsn: str) -> Non
 
 
 def test_a_stale_function_is_refused_and_applied_again(conn: psycopg.Connection[Any]) -> None:
-    conn.execute("update semel.migration set sha256 = 'old' where name = 'runs.sql' and kind = 'functions'")
+    conn.execute(
+        "update semel.migration set sha256 = 'old' where name = 'runs.sql' and kind = 'functions'"
+    )
 
     with pytest.raises(SchemaMismatch, match=r"functions/runs\.sql.*run `semel migrate`"):
         migrate.check(conn)
@@ -67,21 +69,29 @@ def test_an_edited_table_file_is_refused(conn: psycopg.Connection[Any]) -> None:
     conn.execute("update semel.migration set sha256 = 'other' where name = '0002_inbox.sql'")
 
     for step in (migrate.check, migrate.migrate):
-        with pytest.raises(SchemaMismatch, match=r"0002_inbox\.sql was applied with another content"):
+        with pytest.raises(
+            SchemaMismatch, match=r"0002_inbox\.sql was applied with another content"
+        ):
             step(conn)
 
 
 def test_a_newer_schema_is_refused(conn: psycopg.Connection[Any]) -> None:
-    conn.execute("insert into semel.migration (kind, name, sha256) values ('tables', '9999_future.sql', 'x')")
+    conn.execute(
+        "insert into semel.migration (kind, name, sha256) values ('tables', '9999_future.sql', 'x')"
+    )
 
     for step in (migrate.check, migrate.migrate):
         with pytest.raises(SchemaMismatch, match="upgrade the program"):
             step(conn)
 
 
-def test_a_failed_migration_leaves_nothing(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_nothing(
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = list(migrate.parts())
-    broken = migrate.Part(kind="views", name="zz.sql", sql="create view semel.zz as select nothing_such")
+    broken = migrate.Part(
+        kind="views", name="zz.sql", sql="create view semel.zz as select nothing_such"
+    )
     monkeypatch.setattr(migrate, "parts", lambda: iter([*real, broken]))
 
     with connect(empty_dsn) as conn:
@@ -92,34 +102,46 @@ def test_a_failed_migration_leaves_nothing(empty_dsn: str, monkeypatch: pytest.M
 
 def test_the_printed_script_makes_the_same_schema(empty_dsn: str) -> None:
     with connect(empty_dsn) as conn:
-        conn.execute(migrate.script())  # type: ignore[arg-type]  # ty: ignore
+        conn.execute(migrate.script())
         migrate.check(conn)
         assert [] == migrate.migrate(conn)
 
 
-def test_a_role_that_may_not_create_roles_owns_the_schema_itself(conn: psycopg.Connection[Any], server: Any) -> None:
+def test_a_role_that_may_not_create_roles_owns_the_schema_itself(
+    conn: psycopg.Connection[Any], server: Any
+) -> None:
     """A managed database's application role: no superuser, may create a schema, no more."""
     database = one(conn, "select current_database()")
     role = f"plain_{database}"
-    conn.execute(f"create role {role} login")  # type: ignore[arg-type]
+    conn.execute(f"create role {role} login")
     conn.execute("drop schema semel cascade")
-    conn.execute(f"grant create on database {database} to {role}")  # type: ignore[arg-type]
+    conn.execute(f"grant create on database {database} to {role}")
     try:
-        with connect(psycopg.conninfo.make_conninfo(server.dsn, dbname=database, user=role)) as plain:
+        with connect(
+            psycopg.conninfo.make_conninfo(server.dsn, dbname=database, user=role)
+        ) as plain:
             migrate.migrate(plain)
             migrate.check(plain)
             assert role == one(
-                plain, "select proowner::regrole::text from pg_proc where oid = 'semel.uuid_at'::regproc"
+                plain,
+                "select proowner::regrole::text from pg_proc where oid = 'semel.uuid_at'::regproc",
             )
             assert one(plain, "select run_id from semel.run_start('p', 'a', '1')")
     finally:
-        conn.execute(f"drop schema semel cascade; drop owned by {role}; drop role {role}")  # type: ignore[arg-type]
+        conn.execute(f"drop schema semel cascade; drop owned by {role}; drop role {role}")
 
 
 def test_the_schema_travels_in_the_wheel(tmp_path: Path) -> None:
     """What an installed package brings is what the checkout has."""
     listed = subprocess.run(
-        [sys.executable, "-c", "from semel.db import migrate; print(len(list(migrate.parts())), migrate.version())"],
-        capture_output=True, text=True, check=True, cwd=tmp_path,
+        [
+            sys.executable,
+            "-c",
+            "from semel.db import migrate; print(len(list(migrate.parts())), migrate.version())",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
     )
     assert f"{len(list(migrate.parts()))} {migrate.version()}" == listed.stdout.strip()

@@ -38,7 +38,7 @@ async def noop(run: Run) -> None:
 async def sleep(run: Run) -> str:
     await asyncio.to_thread(note, run)
     try:
-        await asyncio.sleep(float(run.input))  # type: ignore[arg-type]
+        await asyncio.sleep(float(run.input))
     except asyncio.CancelledError:
         await asyncio.to_thread(note, run, "cancelled")
         raise
@@ -49,7 +49,7 @@ async def sleep(run: Run) -> str:
 @app.agent("sleep-in-thread")
 def sleep_in_thread(run: Run) -> str:
     note(run)
-    for _ in range(int(float(run.input) * 20)):  # type: ignore[arg-type]
+    for _ in range(int(float(run.input) * 20)):
         if run.cancelled:
             note(run, "cancelled")
             return "stopped early"
@@ -60,7 +60,7 @@ def sleep_in_thread(run: Run) -> str:
 @app.agent("block-the-loop")
 async def block_the_loop(run: Run) -> str:
     note(run)
-    time.sleep(float(run.input))  # type: ignore[arg-type]  # noqa: ASYNC251 - what it is for
+    time.sleep(float(run.input))  # noqa: ASYNC251 - what it is for
     return "blocked"
 
 
@@ -160,4 +160,4 @@ def _count(run: Run) -> None:
 @app.agent("two-at-a-time", concurrency=2)
 async def two_at_a_time(run: Run) -> None:
     await asyncio.to_thread(note, run)
-    await asyncio.sleep(float(run.input))  # type: ignore[arg-type]
+    await asyncio.sleep(float(run.input))

@@ -4,14 +4,16 @@ import threading
 from typing import Any
 
 import pytest
-from fix_world import Conn, one, until_blocked
 
+from fix_world import Conn, one, until_blocked
 from semel.core import inbox, runs
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.model import Alert, Offer
 
-EVENT = Offer(source="hook", channel="api", id="e1", agent="a", input={"n": 1}, body=b"{}", compare=True)
+EVENT = Offer(
+    source="hook", channel="api", id="e1", agent="a", input={"n": 1}, body=b"{}", compare=True
+)
 ALERT = Alert(fingerprint="f1", status="firing", starts_ns=1, ends_ns=0, alert={"labels": {}})
 
 
@@ -46,8 +48,12 @@ class Later:
         return self.answer
 
 
-@pytest.mark.parametrize("work", [lambda c: accept(c, EVENT), accept_alert], ids=["event", "alert"])
-def test_r4_a_delivery_whose_twin_rolled_back_makes_the_run(dsn: str, conn: Conn, other: Conn, work: Any) -> None:
+@pytest.mark.parametrize(
+    "work", [lambda c: accept(c, EVENT), accept_alert], ids=["event", "alert"]
+)
+def test_r4_a_delivery_whose_twin_rolled_back_makes_the_run(
+    dsn: str, conn: Conn, other: Conn, work: Any
+) -> None:
     later = Later(dsn, work)
     with other.transaction(force_rollback=True):
         [first] = work(other)
@@ -63,8 +69,12 @@ def test_r4_a_delivery_whose_twin_rolled_back_makes_the_run(dsn: str, conn: Conn
     assert 1 == one(conn, "select count(*) from semel.events")
 
 
-@pytest.mark.parametrize("work", [lambda c: accept(c, EVENT), accept_alert], ids=["event", "alert"])
-def test_r4_a_delivery_whose_twin_committed_names_its_run(dsn: str, conn: Conn, other: Conn, work: Any) -> None:
+@pytest.mark.parametrize(
+    "work", [lambda c: accept(c, EVENT), accept_alert], ids=["event", "alert"]
+)
+def test_r4_a_delivery_whose_twin_committed_names_its_run(
+    dsn: str, conn: Conn, other: Conn, work: Any
+) -> None:
     later = Later(dsn, work)
     with other.transaction():
         [first] = work(other)
@@ -94,11 +104,17 @@ def test_opposite_orders_of_two_events_do_not_deadlock(dsn: str, conn: Conn) -> 
         thread.join()
 
     assert 80 == len(made)
-    assert 20 == sum(a.verdict == "new" for a in made) == one(conn, "select count(*) from semel.runs")
+    assert (
+        20
+        == sum(a.verdict == "new" for a in made)
+        == one(conn, "select count(*) from semel.runs")
+    )
 
 
 def test_one_batch_may_hold_the_same_event_twice(conn: Conn) -> None:
-    changed = Offer(source="hook", channel="api", id="e1", agent="a", input={"n": 2}, compare=True)
+    changed = Offer(
+        source="hook", channel="api", id="e1", agent="a", input={"n": 2}, compare=True
+    )
 
     answers = accept(conn, EVENT, EVENT, changed)
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status, until_blocked
 
+from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status, until_blocked
 from semel.core import runs, steps
 from semel.db.execute import run
 from semel.db.pool import connect
@@ -14,7 +14,9 @@ from semel.model import Claim
 
 
 def claim(conn: Conn, worker: str, **more: Any) -> Claim:
-    [held] = run(conn, runs.run_claim("p", "a", worker, limit=1, lease=timedelta(seconds=3), **more))
+    [held] = run(
+        conn, runs.run_claim("p", "a", worker, limit=1, lease=timedelta(seconds=3), **more)
+    )
     return held
 
 
@@ -28,7 +30,9 @@ def writes(held: Claim) -> dict[str, Any]:
     ended = [(held.run_id, held.fence, "null")]
     return {
         "beat": runs.run_beat("p", held.worker, named, lease=LEASE, now=second(6)),
-        "step": steps.step_record("p", held.worker, held.run_id, held.fence, [("s", "result", 1)]),
+        "step": steps.step_record(
+            "p", held.worker, held.run_id, held.fence, [("s", "result", 1)]
+        ),
         "complete": runs.run_complete("p", held.worker, ended),
         "fail": runs.run_fail(held, "E-RUN-006", "late"),
         "release": runs.run_release("p", held.worker, named),
@@ -62,7 +66,12 @@ def test_r1_a_zombie_cannot_write(conn: Conn, second_worker: str) -> None:
         assert before == now, name
 
     assert 0 == one(conn, "select count(*) from semel.steps")
-    assert "won" == run(conn, runs.run_complete("p", owner.worker, [(run_id, owner.fence, "1")]))[0].outcome
+    assert (
+        "won"
+        == run(conn, runs.run_complete("p", owner.worker, [(run_id, owner.fence, "1")]))[
+            0
+        ].outcome
+    )
 
 
 def test_r1_a_zombie_cannot_write_after_a_release_with_the_same_attempt(conn: Conn) -> None:
@@ -90,11 +99,15 @@ def in_thread(dsn: str, call: Any, answers: list[Any]) -> tuple[threading.Thread
     return threading.Thread(target=go), pid
 
 
-def test_r2_completion_waits_for_the_reaper_and_is_refused(dsn: str, conn: Conn, other: Conn) -> None:
+def test_r2_completion_waits_for_the_reaper_and_is_refused(
+    dsn: str, conn: Conn, other: Conn
+) -> None:
     run_id = start_run(conn)
     held = claim(conn, "w1", now=NOW)
     answers: list[Any] = []
-    thread, pid = in_thread(dsn, runs.run_complete("p", "w1", [(run_id, held.fence, "1")]), answers)
+    thread, pid = in_thread(
+        dsn, runs.run_complete("p", "w1", [(run_id, held.fence, "1")]), answers
+    )
 
     with other.transaction():
         assert [run_id] == [r.run_id for r in run(other, reap(5))]
@@ -112,7 +125,10 @@ def test_r2_the_reaper_leaves_a_completing_run_alone(conn: Conn, other: Conn) ->
     held = claim(conn, "w1", now=NOW)
 
     with other.transaction():
-        assert "won" == run(other, runs.run_complete("p", "w1", [(run_id, held.fence, "1")]))[0].outcome
+        assert (
+            "won"
+            == run(other, runs.run_complete("p", "w1", [(run_id, held.fence, "1")]))[0].outcome
+        )
         assert [] == run(conn, reap(5))
     assert [] == run(conn, reap(6))
 
@@ -154,7 +170,9 @@ def test_sixteen_claimers_share_nothing(dsn: str, conn: Conn) -> None:
     assert 200 == len(taken) == len(set(taken))
 
 
-def test_reaping_and_beating_at_once_keep_the_worker_that_beats(dsn: str, conn: Conn, other: Conn) -> None:
+def test_reaping_and_beating_at_once_keep_the_worker_that_beats(
+    dsn: str, conn: Conn, other: Conn
+) -> None:
     """A beat that is not yet committed when the sweep looks: the sweep waits for no one, and errs once at most."""
     run_id = start_run(conn)
     held = claim(conn, "w1", now=NOW)
@@ -162,6 +180,8 @@ def test_reaping_and_beating_at_once_keep_the_worker_that_beats(dsn: str, conn: 
 
     with other.transaction():
         run(other, runs.run_reap("p", dead_after=DEAD, trust=True, now=second(3)))
-        assert [] == run(conn, runs.run_beat("p", "w1", [(run_id, held.fence)], lease=LEASE, now=second(3)))
+        assert [] == run(
+            conn, runs.run_beat("p", "w1", [(run_id, held.fence)], lease=LEASE, now=second(3))
+        )
 
     assert "RUNNING" == status(conn, run_id)

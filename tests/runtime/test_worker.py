@@ -2,12 +2,13 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_world import Conn, Programs, one, row, start_run, status, until
 
 import semel
+from fix_world import Conn, Programs, one, row, start_run, status, until
 
 FAST = {"worker_poll": "50ms"}
 
@@ -25,7 +26,10 @@ def test_a_worker_completes_what_is_started(conn: Conn, programs: Programs) -> N
     first, second = ended(conn, small), ended(conn, large)
 
     assert ("COMPLETED", {"x": [1, "é台北"]}, 1, 1) == (
-        first["status"], first["result"], first["attempt_count"], first["fence"],
+        first["status"],
+        first["result"],
+        first["attempt_count"],
+        first["fence"],
     )
     assert "y" * 100_000 == second["input"] == second["result"]
 
@@ -61,7 +65,8 @@ def test_every_attempt_keeps_its_own_error(conn: Conn, programs: Programs) -> No
     ended(conn, run_id)
 
     reasons = conn.execute(
-        "select attempt, outcome, code, reason from semel.attempts where run_id = %s order by fence", (run_id,)
+        "select attempt, outcome, code, reason from semel.attempts where run_id = %s order by fence",
+        (run_id,),
     ).fetchall()
     assert [(1, "failed", "E-RUN-006"), (2, "failed", "E-RUN-006")] == [r[:3] for r in reasons]
     assert "ValueError: attempt 1 went wrong" in reasons[0][3]
@@ -73,20 +78,26 @@ def test_a_blocked_loop_keeps_its_lease(conn: Conn, programs: Programs) -> None:
     programs.worker(worker_lease="3s", **FAST)
     programs.upkeep(worker_lease="3s")
 
-    assert ("COMPLETED", 1) == (ended(conn, run_id)["status"], row(conn, run_id)["attempt_count"])
+    assert ("COMPLETED", 1) == (
+        ended(conn, run_id)["status"],
+        row(conn, run_id)["attempt_count"],
+    )
 
 
-def test_process_handlers_run_elsewhere_and_their_process_is_reused(conn: Conn, programs: Programs) -> None:
+def test_process_handlers_run_elsewhere_and_their_process_is_reused(
+    conn: Conn, programs: Programs
+) -> None:
     worker = programs.worker(worker_slots="1", **FAST)
-    pids = []
-    for agent in ("in-process", "async-in-process", "in-process"):
-        pids.append(ended(conn, start_run(conn, agent))["result"]["pid"])
+    agents = ("in-process", "async-in-process", "in-process")
+    pids = [ended(conn, start_run(conn, agent))["result"]["pid"] for agent in agents]
 
     assert worker.pid not in pids
     assert 1 == len(set(pids))
 
 
-def test_a_process_handler_that_kills_itself_costs_only_its_own_attempts(conn: Conn, programs: Programs) -> None:
+def test_a_process_handler_that_kills_itself_costs_only_its_own_attempts(
+    conn: Conn, programs: Programs
+) -> None:
     neighbour = start_run(conn, "sleep", 3)
     run_id = start_run(conn, "kill-in-process")
     programs.worker(**FAST)
@@ -96,9 +107,14 @@ def test_a_process_handler_that_kills_itself_costs_only_its_own_attempts(conn: C
     assert "Max retry attempts exceeded" == failed["failure_reason"]
     assert 2 == one(conn, "select count(*) from public.started where run_id = %s", run_id)
     assert "killed by SIGKILL" in one(
-        conn, "select reason from semel.attempts where run_id = %s order by fence limit 1", run_id
+        conn,
+        "select reason from semel.attempts where run_id = %s order by fence limit 1",
+        run_id,
     )
-    assert ("COMPLETED", 1) == (ended(conn, neighbour)["status"], row(conn, neighbour)["attempt_count"])
+    assert ("COMPLETED", 1) == (
+        ended(conn, neighbour)["status"],
+        row(conn, neighbour)["attempt_count"],
+    )
 
 
 def test_unknown_kinds_are_left_alone(conn: Conn, programs: Programs) -> None:
@@ -111,7 +127,9 @@ def test_unknown_kinds_are_left_alone(conn: Conn, programs: Programs) -> None:
 
 
 @pytest.mark.parametrize("agent", ["sleep", "sleep-in-thread"])
-def test_sigterm_gives_runs_back_and_uses_no_attempt(conn: Conn, programs: Programs, agent: str) -> None:
+def test_sigterm_gives_runs_back_and_uses_no_attempt(
+    conn: Conn, programs: Programs, agent: str
+) -> None:
     run_id = start_run(conn, agent, 60)
     worker = programs.worker(worker_drain="100ms", **FAST)
     until(lambda: one(conn, "select count(*) from public.started"))
@@ -121,7 +139,10 @@ def test_sigterm_gives_runs_back_and_uses_no_attempt(conn: Conn, programs: Progr
 
     given = row(conn, run_id)
     assert ("PENDING", 1, None) == (given["status"], given["attempt_count"], given["worker_id"])
-    assert 1 == one(conn, "select count(*) from semel.workers where project_id = 'p' and stopped_at is not null")
+    assert 1 == one(
+        conn,
+        "select count(*) from semel.workers where project_id = 'p' and stopped_at is not null",
+    )
     programs.worker(**FAST)
     until(lambda: status(conn, run_id) == "RUNNING")
     again = row(conn, run_id)
@@ -153,7 +174,9 @@ def test_a_second_sigint_does_not_wait(conn: Conn, programs: Programs) -> None:
     assert "PENDING" == status(conn, run_id)
 
 
-def test_a_worker_comes_back_after_its_connections_were_cut(conn: Conn, programs: Programs) -> None:
+def test_a_worker_comes_back_after_its_connections_were_cut(
+    conn: Conn, programs: Programs
+) -> None:
     programs.worker(**FAST)
     ended(conn, start_run(conn, "echo", 1))
 
@@ -188,23 +211,31 @@ def test_a_worker_and_its_children_die_together(conn: Conn, programs: Programs) 
 
 def alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        return stat.rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def test_an_error_that_is_not_retried_ends_its_run_at_once(conn: Conn, programs: Programs) -> None:
+def test_an_error_that_is_not_retried_ends_its_run_at_once(
+    conn: Conn, programs: Programs
+) -> None:
     run_id = start_run(conn, "give-up")
     programs.worker(**FAST)
 
     failed = ended(conn, run_id)
 
-    assert ("FAILED", "E-RUN-008", 1) == (failed["status"], failed["failure_code"], failed["attempt_count"])
+    assert ("FAILED", "E-RUN-008", 1) == (
+        failed["status"],
+        failed["failure_code"],
+        failed["attempt_count"],
+    )
     assert "OutOfStock: none left" in failed["failure_reason"]
 
 
-def test_a_running_handler_is_told_of_a_cancel_within_a_heartbeat(conn: Conn, programs: Programs) -> None:
+def test_a_running_handler_is_told_of_a_cancel_within_a_heartbeat(
+    conn: Conn, programs: Programs
+) -> None:
     run_id = start_run(conn, "sleep", 60)
     worker = programs.worker(worker_lease="3s", **FAST)
     until(lambda: one(conn, "select count(*) from public.started"))
@@ -230,12 +261,21 @@ def test_a_handler_that_ignores_its_stop_costs_the_process_and_nothing_else(
     assert 70 == worker.wait(15)
     assert "run.stuck" in programs.log()
     given = row(conn, neighbour)
-    assert ("PENDING", 1, True) == (given["status"], given["attempt_count"], given["reaped_at"] is None)
+    assert ("PENDING", 1, True) == (
+        given["status"],
+        given["attempt_count"],
+        given["reaped_at"] is None,
+    )
 
 
 def test_a_wake_up_ends_an_idle_workers_pause(dsn: str, conn: Conn, programs: Programs) -> None:
     programs.worker(worker_poll="60s")
-    until(lambda: one(conn, "select count(*) from pg_stat_activity where application_name = 'semel-listen' and datname = current_database()"))
+    until(
+        lambda: one(
+            conn,
+            "select count(*) from pg_stat_activity where application_name = 'semel-listen' and datname = current_database()",
+        )
+    )
     ended(conn, start_run(conn, "noop"))
     idle = "select count(*) from pg_stat_activity where application_name = 'semel-claim' and datname = current_database() and state_change < clock_timestamp() - interval '3 seconds'"
     until(lambda: one(conn, idle))
@@ -248,7 +288,10 @@ def test_a_wake_up_ends_an_idle_workers_pause(dsn: str, conn: Conn, programs: Pr
 def test_polling_alone_is_enough(conn: Conn, programs: Programs) -> None:
     programs.worker(pooler="true", **FAST)
     assert "COMPLETED" == ended(conn, start_run(conn, "echo", 1))["status"]
-    assert 0 == one(conn, "select count(*) from pg_stat_activity where application_name = 'semel-listen' and datname = current_database()")
+    assert 0 == one(
+        conn,
+        "select count(*) from pg_stat_activity where application_name = 'semel-listen' and datname = current_database()",
+    )
 
 
 def test_a_limit_of_an_agent_holds_over_workers(conn: Conn, programs: Programs) -> None:

@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fix_world import LEASE, Conn, one, start_run
-
 from semel.core import inbox, runs, upkeep
 from semel.db.execute import run
 from semel.model import Alert, Offer
@@ -23,7 +22,12 @@ def accept(conn: Conn, name: str, now: datetime | None = None) -> Any:
 
 def finish(conn: Conn, *run_ids: Any) -> None:
     held = run(conn, runs.run_claim("p", "a", "w", limit=100, lease=LEASE))
-    run(conn, runs.run_complete("p", "w", [(c.run_id, c.fence, "1") for c in held if c.run_id in run_ids]))
+    run(
+        conn,
+        runs.run_complete(
+            "p", "w", [(c.run_id, c.fence, "1") for c in held if c.run_id in run_ids]
+        ),
+    )
 
 
 def test_an_id_is_forgotten_seven_days_after_its_last_sighting(conn: Conn) -> None:
@@ -49,7 +53,9 @@ def test_an_id_past_its_memory_counts_as_absent_though_its_row_is_there(conn: Co
 
 def alert(conn: Conn, status: str, ends: int, now: datetime) -> Any:
     one_alert = Alert(fingerprint="f", status=status, starts_ns=1, ends_ns=ends, alert={})  # type: ignore[arg-type]
-    call = inbox.alert_accept("p", "am", "a", {}, [one_alert], body=f"{status}{now}".encode(), headers={}, now=now)
+    call = inbox.alert_accept(
+        "p", "am", "a", {}, [one_alert], body=f"{status}{now}".encode(), headers={}, now=now
+    )
     return run(conn, call)[0]
 
 
@@ -86,10 +92,14 @@ def test_expiry_works_in_batches_and_leaves_the_young(conn: Conn) -> None:
         accept(conn, f"old{n}", start - 10 * DAY)
     accept(conn, "young", start)
 
-    counts = [one(conn, "select semel.dedupe_expire('p', '7 days', 2, %s)", start) for _ in range(4)]
+    counts = [
+        one(conn, "select semel.dedupe_expire('p', '7 days', 2, %s)", start) for _ in range(4)
+    ]
 
     assert [2, 2, 1, 0] == counts
-    assert ["young"] == [i for [i] in conn.execute("select provider_event_id from semel.events")]
+    assert ["young"] == [
+        i for [i] in conn.execute("select provider_event_id from semel.events")
+    ]
 
 
 def test_history_is_dropped_by_partition_but_never_before_its_id(conn: Conn) -> None:
@@ -136,7 +146,9 @@ def test_large_inputs_go_with_their_run_and_not_before(conn: Conn) -> None:
     assert [live] == [r for [r] in conn.execute("select run_id from semel.run_input")]
 
 
-def test_workers_are_forgotten_a_day_after_their_last_beat_unless_they_hold_runs(conn: Conn) -> None:
+def test_workers_are_forgotten_a_day_after_their_last_beat_unless_they_hold_runs(
+    conn: Conn,
+) -> None:
     start_run(conn)
     run(conn, runs.run_claim("p", "a", "holder", limit=1, lease=LEASE))
     run(conn, runs.worker_register("p", "idle", host="h", pid=1, slots=1, agents=[]))

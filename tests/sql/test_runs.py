@@ -6,16 +6,20 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status
 
+from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status
 from semel.core import runs, steps
 from semel.db.execute import run
 from semel.errors import BadKey, BadRequest
 from semel.model import Claim
 
 
-def claim(conn: Conn, worker: str = "w1", *, limit: int = 10, now: Any = NOW, **more: Any) -> list[Claim]:
-    return run(conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, now=now, **more))
+def claim(
+    conn: Conn, worker: str = "w1", *, limit: int = 10, now: Any = NOW, **more: Any
+) -> list[Claim]:
+    return run(
+        conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, now=now, **more)
+    )
 
 
 #: Where suspects wait that had the priority 5.
@@ -24,7 +28,9 @@ ALONE = (105,)
 
 def complete(conn: Conn, held: Claim, worker: str | None = None, result: Any = None) -> str:
     ended = [(held.run_id, held.fence, json.dumps(result))]
-    return run(conn, runs.run_complete("p", worker or held.worker, ended, now=second(1)))[0].outcome
+    return run(conn, runs.run_complete("p", worker or held.worker, ended, now=second(1)))[
+        0
+    ].outcome
 
 
 def reap(conn: Conn, at: float, *, trust: bool = True) -> list[Any]:
@@ -38,7 +44,11 @@ def test_a_claim_leases_counts_and_fences(conn: Conn) -> None:
 
     assert (run_id, 1, 1, {"n": 1}) == (held.run_id, held.fence, held.attempt, held.input)
     now = row(conn, run_id)
-    assert ("RUNNING", "w1", NOW + LEASE) == (now["status"], now["worker_id"], now["lease_until"])
+    assert ("RUNNING", "w1", NOW + LEASE) == (
+        now["status"],
+        now["worker_id"],
+        now["lease_until"],
+    )
     assert [] == claim(conn, "w2")
 
 
@@ -79,7 +89,10 @@ def test_a_failure_waits_and_then_is_claimed_again(conn: Conn) -> None:
     assert 1 == run(conn, runs.run_due("p", "a", now=second(10)))
     [again] = claim(conn)
     assert (2, 3) == (again.attempt, again.fence)
-    assert ("boom", "E-RUN-006") == (row(conn, run_id)["failure_reason"], row(conn, run_id)["failure_code"])
+    assert ("boom", "E-RUN-006") == (
+        row(conn, run_id)["failure_reason"],
+        row(conn, run_id)["failure_code"],
+    )
 
 
 def test_the_last_failure_says_exactly_what_the_contract_says(conn: Conn) -> None:
@@ -91,7 +104,9 @@ def test_the_last_failure_says_exactly_what_the_contract_says(conn: Conn) -> Non
     final = row(conn, run_id)
 
     assert ("FAILED", "E-RUN-003", "Max retry attempts exceeded") == (
-        final["status"], final["failure_code"], final["failure_reason"],
+        final["status"],
+        final["failure_code"],
+        final["failure_reason"],
     )
     assert [] == claim(conn)
 
@@ -100,7 +115,10 @@ def test_an_unretryable_failure_ends_at_once(conn: Conn) -> None:
     run_id = start_run(conn)
     [held] = claim(conn)
 
-    assert "failed" == run(conn, runs.run_fail(held, "E-RUN-007", "no JSON", retryable=False))[0].outcome
+    assert (
+        "failed"
+        == run(conn, runs.run_fail(held, "E-RUN-007", "no JSON", retryable=False))[0].outcome
+    )
 
     assert ("FAILED", "no JSON") == (status(conn, run_id), row(conn, run_id)["failure_reason"])
 
@@ -111,7 +129,12 @@ def test_a_release_uses_no_attempt_ten_times_and_then_does(conn: Conn) -> None:
     for _ in range(12):
         [held] = claim(conn)
         attempts.append(held.attempt)
-        assert "won" == run(conn, runs.run_release("p", "w1", [(run_id, held.fence)], now=NOW))[0].outcome
+        assert (
+            "won"
+            == run(conn, runs.run_release("p", "w1", [(run_id, held.fence)], now=NOW))[
+                0
+            ].outcome
+        )
 
     assert [1] * 11 + [2] == attempts
     assert "lost" == run(conn, runs.run_release("p", "w1", [(run_id, 1)], now=NOW))[0].outcome
@@ -122,7 +145,9 @@ def test_a_beat_renews_past_half_of_the_lease_and_names_what_is_lost(conn: Conn)
     held = {c.run_id: c.fence for c in claim(conn)}
 
     def beat(at: float, worker: str = "w1") -> list[Any]:
-        return run(conn, runs.run_beat("p", worker, list(held.items()), lease=LEASE, now=second(at)))
+        return run(
+            conn, runs.run_beat("p", worker, list(held.items()), lease=LEASE, now=second(at))
+        )
 
     assert [] == beat(140)
     assert NOW + LEASE == row(conn, kept)["lease_until"]
@@ -241,14 +266,18 @@ def test_the_journal_keeps_one_result_per_step_and_refuses_a_lost_writer(conn: C
     [held] = claim(conn)
 
     def record(worker: str, fence: int, value: Any) -> Any:
-        call = steps.step_record("p", worker, run_id, fence, [("s", "intent", None), ("s", "result", value)], now=NOW)
+        call = steps.step_record(
+            "p", worker, run_id, fence, [("s", "intent", None), ("s", "result", value)], now=NOW
+        )
         return [(outcome, content) for _, outcome, content in run(conn, call)]
 
     assert [("won", "1"), ("won", "1")] == record("w1", held.fence, 1)
     assert [("won", "1"), ("already", "1")] == record("w1", held.fence, 2)
     assert [("lost", None)] * 2 == record("w2", held.fence, 3)
     assert [("lost", None)] * 2 == record("w1", held.fence + 1, 3)
-    assert [1] == [c for [c] in conn.execute("select content from semel.steps where entry = 'result'")]
+    assert [1] == [
+        c for [c] in conn.execute("select content from semel.steps where entry = 'result'")
+    ]
 
 
 def test_a_started_run_is_part_of_the_callers_transaction(conn: Conn) -> None:
@@ -307,11 +336,14 @@ def test_a_bad_argument_is_refused_before_the_transaction_could_be_hurt(
     with conn.transaction():
         with pytest.raises(error):
             start_run(conn, **arguments)
-        assert start_run(conn)
+        start_run(conn)
+    assert 1 == one(conn, "select count(*) from semel.runs")
 
 
 def test_the_sql_refuses_a_null_or_strange_project_itself(conn: Conn) -> None:
     for project in (None, "", "UPPER"):
         with pytest.raises(psycopg.Error) as caught:
-            conn.execute("select * from semel.run_claim(%s, 'a', 'w', 1, '5 minutes')", (project,))
+            conn.execute(
+                "select * from semel.run_claim(%s, 'a', 'w', 1, '5 minutes')", (project,)
+            )
         assert "SMQ01" == caught.value.sqlstate

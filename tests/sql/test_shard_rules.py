@@ -12,7 +12,16 @@ CROSS_PROJECT = {"run_hint", "due_projects", "partitions_make", "partitions_drop
 PURE = {"agent_require", "parts_digest", "uuid_at", "uuid_floor", "run_lane", "input_digest"}
 
 #: Called only by functions that have judged the project already.
-INTERNAL = {"project_require", "run_create", "run_end", "run_lose", "run_allowance", "attempt_record", "worker_touch", "body_keep"}
+INTERNAL = {
+    "project_require",
+    "run_create",
+    "run_end",
+    "run_lose",
+    "run_allowance",
+    "attempt_record",
+    "worker_touch",
+    "body_keep",
+}
 
 
 def tables(conn: Conn) -> list[str]:
@@ -48,22 +57,46 @@ def test_every_key_and_index_starts_with_the_project(conn: Conn) -> None:
         " join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]"
         " where c.relnamespace = 'semel'::regnamespace"
     ).fetchall()
-    strays = [(index, first) for index, table, first in rows if first != "project_id" and table not in EXEMPT_TABLES]
+    strays = [
+        (index, first)
+        for index, table, first in rows
+        if first != "project_id" and table not in EXEMPT_TABLES
+    ]
     assert [] == strays
 
 
 def test_every_table_has_a_primary_key(conn: Conn) -> None:
-    keyed = {t for [t] in conn.execute("select conrelid::regclass::text from pg_constraint where contype = 'p'")}
+    keyed = {
+        t
+        for [t] in conn.execute(
+            "select conrelid::regclass::text from pg_constraint where contype = 'p'"
+        )
+    }
     assert {f"semel.{t}" for t in tables(conn)} <= keyed
 
 
 def test_nothing_that_a_sharded_server_refuses(conn: Conn) -> None:
-    assert [] == conn.execute("select tgname from pg_trigger join pg_class c on c.oid = tgrelid"
-                              " where c.relnamespace = 'semel'::regnamespace and not tgisinternal").fetchall()
-    assert [] == conn.execute("select conname from pg_constraint where connamespace = 'semel'::regnamespace"
-                              " and contype in ('f', 'x')").fetchall()
-    assert [] == conn.execute("select relname from pg_class where relnamespace = 'semel'::regnamespace"
-                              " and relkind = 'S'").fetchall()
+    assert (
+        []
+        == conn.execute(
+            "select tgname from pg_trigger join pg_class c on c.oid = tgrelid"
+            " where c.relnamespace = 'semel'::regnamespace and not tgisinternal"
+        ).fetchall()
+    )
+    assert (
+        []
+        == conn.execute(
+            "select conname from pg_constraint where connamespace = 'semel'::regnamespace"
+            " and contype in ('f', 'x')"
+        ).fetchall()
+    )
+    assert (
+        []
+        == conn.execute(
+            "select relname from pg_class where relnamespace = 'semel'::regnamespace"
+            " and relkind = 'S'"
+        ).fetchall()
+    )
     small = conn.execute(
         "select c.relname, a.attname from pg_attribute as a join pg_class as c on c.oid = a.attrelid"
         " where c.relnamespace = 'semel'::regnamespace and a.attidentity <> ''"
@@ -95,18 +128,24 @@ def test_no_volatile_call_inside_an_update_or_delete(conn: Conn) -> None:
     volatile = re.compile(r"clock_timestamp\(|gen_random_uuid\(|random\(|uuid_at\(|nextval\(")
     for name, _, source, _, _, _ in functions(conn):
         for statement in source.split(";"):
-            match = re.search(r"\b(update semel|delete from semel|do update set)\b.*", statement, re.DOTALL)
-            assert not (match and volatile.search(match.group())), f"{name}: {statement.strip()[:200]}"
+            match = re.search(
+                r"\b(update semel|delete from semel|do update set)\b.*", statement, re.DOTALL
+            )
+            assert not (match and volatile.search(match.group())), (
+                f"{name}: {statement.strip()[:200]}"
+            )
 
 
 def test_no_notify_no_advisory_lock_no_now(conn: Conn) -> None:
     for name, _, source, _, _, _ in functions(conn):
         code = re.sub(r"--.*", "", source)
-        assert not re.search(r"pg_notify|advisory|\bnow\(\)|current_timestamp|get diagnostics", code), name
+        assert not re.search(
+            r"pg_notify|advisory|\bnow\(\)|current_timestamp|get diagnostics", code
+        ), name
 
 
 def test_every_function_is_closed_to_the_public_and_fixes_its_path(conn: Conn) -> None:
-    for name, _, source, _, definer, config in functions(conn):
+    for name, _, _, _, definer, config in functions(conn):
         assert "search_path=pg_catalog" in config, name
         assert definer or name in PURE | {"project_require"}, name
     open_to_all = conn.execute(

@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fix_world import LEASE, NOW, Conn, one, row, start_run, status
 
+from fix_world import LEASE, NOW, Conn, one, row, start_run, status
 from semel.core import runs
 from semel.db.execute import run
 from semel.model import Claim
@@ -16,7 +16,9 @@ def claim(conn: Conn, worker: str = "w1", *, limit: int = 10, **more: Any) -> li
 
 
 def complete(conn: Conn, held: Claim) -> str:
-    return run(conn, runs.run_complete("p", held.worker, [(held.run_id, held.fence, "1")]))[0].outcome
+    return run(conn, runs.run_complete("p", held.worker, [(held.run_id, held.fence, "1")]))[
+        0
+    ].outcome
 
 
 def cancel(conn: Conn, run_id: Any) -> Any:
@@ -30,12 +32,17 @@ def retry(conn: Conn, run_id: Any) -> Any:
 def test_a_pending_run_is_cancelled_and_never_claimed(conn: Conn) -> None:
     run_id = start_run(conn)
 
-    assert [("won", "PENDING"), ("already", "CANCELLED")] == [cancel(conn, run_id) for _ in range(2)]
+    assert [("won", "PENDING"), ("already", "CANCELLED")] == [
+        cancel(conn, run_id) for _ in range(2)
+    ]
 
     assert [] == claim(conn)
     ended = row(conn, run_id)
     assert ("CANCELLED", "E-RUN-005", "no longer wanted", 0) == (
-        ended["status"], ended["failure_code"], ended["failure_reason"], ended["attempt_count"],
+        ended["status"],
+        ended["failure_code"],
+        ended["failure_reason"],
+        ended["attempt_count"],
     )
 
 
@@ -48,7 +55,9 @@ def test_a_running_run_is_cancelled_its_worker_told_and_its_success_refused(conn
     assert [(run_id, 1)] == run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE))
     assert "lost" == complete(conn, held)
     assert row(conn, run_id)["fence"] > held.fence
-    assert [("ended", "E-RUN-005")] == conn.execute("select outcome, code from semel.attempts").fetchall()
+    assert [("ended", "E-RUN-005")] == conn.execute(
+        "select outcome, code from semel.attempts"
+    ).fetchall()
 
 
 def test_a_completed_run_is_not_cancelled(conn: Conn) -> None:
@@ -167,13 +176,17 @@ def test_a_paused_agent_is_neither_hinted_nor_claimed(conn: Conn) -> None:
 
 
 def limit(conn: Conn, agent: int | None, project: int | None = None) -> None:
-    worker = runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=[("a", 3, agent, "async")])
+    worker = runs.worker_register(
+        "p", "w", host="h", pid=1, slots=1, agents=[("a", 3, agent, "async")]
+    )
     run(conn, worker)
     conn.execute("select semel.project_limit('p', %s)", (project,))
 
 
 @pytest.mark.parametrize(("agent", "project"), [(3, None), (None, 3), (5, 3), (3, 5)])
-def test_a_limit_is_exact_and_heals_itself(conn: Conn, agent: int | None, project: int | None) -> None:
+def test_a_limit_is_exact_and_heals_itself(
+    conn: Conn, agent: int | None, project: int | None
+) -> None:
     for _ in range(10):
         start_run(conn)
     limit(conn, agent, project)
@@ -209,10 +222,15 @@ def test_every_eighth_claim_takes_what_waits_longest(conn: Conn) -> None:
     assert [new[1]] == [c.run_id for c in claim(conn, limit=1)]
 
 
-def test_a_mark_bounds_a_claim_and_a_look_from_the_start_finds_what_is_behind_it(conn: Conn) -> None:
+def test_a_mark_bounds_a_claim_and_a_look_from_the_start_finds_what_is_behind_it(
+    conn: Conn,
+) -> None:
     behind, ahead = start_run(conn), start_run(conn)
     conn.execute("update semel.run set ready_at = %s where run_id = %s", (NOW, behind))
-    conn.execute("update semel.run set ready_at = %s where run_id = %s", (NOW + timedelta(seconds=1), ahead))
+    conn.execute(
+        "update semel.run set ready_at = %s where run_id = %s",
+        (NOW + timedelta(seconds=1), ahead),
+    )
     mark = NOW + timedelta(seconds=1)
 
     marked = run(conn, runs.run_hint(["a"], marks={("p", "a", 5): mark}))

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import LiteralString
 
-T = TypeVar("T")
-Row = "tuple[Any, ...]"
+T = TypeVar("T", covariant=True)  # noqa: PLC0105 - a call of a list is a call of an iterable
 
 
 @dataclass(frozen=True, slots=True)

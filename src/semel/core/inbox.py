@@ -138,9 +138,7 @@ def alert_accept(
     )
 
 
-def source_register(
-    project: str, sources: Sequence[tuple[str, str, str | None]]
-) -> Call[None]:
+def source_register(project: str, sources: Sequence[tuple[str, str, str | None]]) -> Call[None]:
     """
     Announce sources, as (name, channel type, agent), for the view `sources`.
 

@@ -150,7 +150,8 @@ def run_claim(
 
     return Call(
         "select run_id, fence, attempt, max_attempts, input, source, event_id, priority, lane,"
-        " ready_at from semel.run_claim(%s, %s, %s, %s, %s, %s, %s::int[], %s::timestamptz[], %s, %s)",
+        " ready_at from semel.run_claim("
+        "%s, %s, %s, %s, %s, %s, %s::int[], %s::timestamptz[], %s, %s)",
         (
             project,
             agent,
@@ -180,7 +181,8 @@ def run_complete(
     Source: sql/functions/runs.sql, run_complete.
     """
     return Call(
-        "select run_id, outcome from semel.run_complete(%s, %s, %s::uuid[], %s::bigint[], %s::text[], %s)",
+        "select run_id, outcome from semel.run_complete("
+        "%s, %s, %s::uuid[], %s::bigint[], %s::text[], %s)",
         (
             project,
             worker,
@@ -297,9 +299,7 @@ def run_overdue(project: str, *, now: datetime | None = None) -> Call[list[UUID]
 
 
 def agent_wake(agents: Sequence[str]) -> Call[None]:
-    """
-    Tell idle workers that there is work for *agents*; only after the commit that made it.
-    """
+    """Tell idle workers that there is work for *agents*; only after the commit that made it."""
     return Call(
         "select pg_notify('semel', agent) from unnest(%s::text[]) as agent",
         (list(agents),),
@@ -438,7 +438,9 @@ def run_reap(
     )
 
 
-def worker_lost(project: str, worker: str, *, now: datetime | None = None) -> Call[list[Reaped]]:
+def worker_lost(
+    project: str, worker: str, *, now: datetime | None = None
+) -> Call[list[Reaped]]:
     """
     Judge the runs of a worker that is known to be gone.
 
@@ -466,7 +468,8 @@ def worker_register(
     Source: sql/functions/workers.sql, worker_register.
     """
     return Call(
-        "select semel.worker_register(%s, %s, %s, %s, %s, %s::text[], %s::int[], %s::int[], %s::text[])",
+        "select semel.worker_register("
+        "%s, %s, %s, %s, %s, %s::text[], %s::int[], %s::int[], %s::text[])",
         (
             project,
             worker,

@@ -52,7 +52,9 @@ def load(raw: bytes) -> Json:
     try:
         text = raw.decode()
     except UnicodeDecodeError as bad:
-        raise BadRequest(f"the body is not UTF-8: byte {bad.start} begins no character") from None
+        raise BadRequest(
+            f"the body is not UTF-8: byte {bad.start} begins no character"
+        ) from None
     if _depth(text) > DEPTH_MAX:
         raise BadRequest(f"the JSON is nested deeper than {DEPTH_MAX}")
     try:

@@ -63,9 +63,9 @@ def token_check(project: str, token: str) -> Call[Grant | None]:
     return Call(
         "select token_id, role, source from semel.token_check(%s, %s)",
         (project, digest(token)),
-        lambda rows: Grant(token_id=rows[0][0], role=rows[0][1], source=rows[0][2])
-        if rows
-        else None,
+        lambda rows: (
+            Grant(token_id=rows[0][0], role=rows[0][1], source=rows[0][2]) if rows else None
+        ),
     )
 
 

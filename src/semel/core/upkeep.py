@@ -50,19 +50,21 @@ def purge_take(project: str, *, now: datetime | None = None) -> Call[bool]:
     Source: sql/functions/upkeep.sql, purge_take.
     """
     return Call(
-        "select semel.purge_take(%s, p_now => %s)", (project, now), lambda rows: bool(rows[0][0])
+        "select semel.purge_take(%s, p_now => %s)",
+        (project, now),
+        lambda rows: bool(rows[0][0]),
     )
 
 
-def dedupe_expire(
-    project: str, memory: timedelta, *, now: datetime | None = None
-) -> Call[int]:
+def dedupe_expire(project: str, memory: timedelta, *, now: datetime | None = None) -> Call[int]:
     """
     Forget ids past their memory, a thousand at most; answers how many.
 
     Source: sql/functions/upkeep.sql, dedupe_expire.
     """
-    return Call("select semel.dedupe_expire(%s, %s, p_now => %s)", (project, memory, now), _count)
+    return Call(
+        "select semel.dedupe_expire(%s, %s, p_now => %s)", (project, memory, now), _count
+    )
 
 
 def fold_stale(project: str, after: timedelta, *, now: datetime | None = None) -> Call[int]:

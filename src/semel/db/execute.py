@@ -70,7 +70,9 @@ def on(conn: Any, call: Call[T]) -> T | Awaitable[T]:
     if "asyncpg" in names:
         return _asyncpg(conn, call)
     if "sqlalchemy" in names:
-        is_async = any(base.__module__.startswith("sqlalchemy.ext.asyncio") for base in type(conn).__mro__)
+        is_async = any(
+            base.__module__.startswith("sqlalchemy.ext.asyncio") for base in type(conn).__mro__
+        )
         return _sqlalchemy_async(conn, call) if is_async else _sqlalchemy(conn, call)
     if "django" in names:
         return _django(conn, call)
@@ -113,7 +115,9 @@ def retryable(error: BaseException) -> bool:
 
 
 async def _asyncpg(conn: Any, call: Call[T]) -> T:
-    rows: Sequence[Any] = [tuple(row) for row in await conn.fetch(_numbered(call.sql), *call.args)]
+    rows: Sequence[Any] = [
+        tuple(row) for row in await conn.fetch(_numbered(call.sql), *call.args)
+    ]
     return call.read(rows)
 
 

@@ -45,7 +45,9 @@ class Link:
         async with self._turn:
             try:
                 if self._conn is None or self._conn.closed:
-                    self._conn = await aconnect(self._dsn, name=self._name, prepare=self._prepare)
+                    self._conn = await aconnect(
+                        self._dsn, name=self._name, prepare=self._prepare
+                    )
                 return await arun(self._conn, call)
             except Exception as error:
                 if unreachable(error):

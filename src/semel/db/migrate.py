@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from semel.errors import SchemaMismatch
 
@@ -62,7 +62,8 @@ begin
         execute 'create schema semel authorization semel_owner';
     end if;
     create schema if not exists semel;
-    if (select nspowner::regrole::text from pg_namespace where nspname = 'semel') = 'semel_owner' then
+    if exists (select from pg_namespace where nspname = 'semel'
+               and nspowner::regrole::text = 'semel_owner') then
         set local role semel_owner;
     end if;
 end
@@ -115,7 +116,10 @@ def parts() -> Iterator[Part]:
     """Every file of the schema in the order of its application."""
     root = resources.files("semel.sql")
     for kind in KINDS:
-        files = sorted((f for f in root.joinpath(kind).iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+        files = sorted(
+            (f for f in root.joinpath(kind).iterdir() if f.name.endswith(".sql")),
+            key=lambda f: f.name,
+        )
         for file in files:
             yield Part(kind=kind, name=file.name, sql=file.read_text())
 
@@ -151,8 +155,7 @@ def migrate(conn: psycopg.Connection[Any]) -> list[str]:
         for part in parts():
             if known.get((part.kind, part.name)) == part.sha256:
                 continue
-            # Our own files are as literal as the strings in this module.
-            conn.execute(cast("LiteralString", part.sql))
+            conn.execute(part.sql.encode())
             conn.execute(
                 "insert into semel.migration (kind, name, sha256) values (%s, %s, %s)"
                 " on conflict (kind, name) do update set"
@@ -192,7 +195,7 @@ def _known(conn: psycopg.Connection[Any]) -> dict[tuple[str, str], str]:
 
 
 def _refuse_strange(known: dict[tuple[str, str], str]) -> None:
-    ours = {(part.kind, part.name): part.sha256 for part in parts()}
+    ours: dict[tuple[str, str], str] = {(p.kind, p.name): p.sha256 for p in parts()}
     for (kind, name), sha in sorted(known.items()):
         if kind != "tables":
             continue
@@ -209,8 +212,8 @@ def _refuse_strange(known: dict[tuple[str, str], str]) -> None:
 
 
 def _record(part: Part) -> str:
-    return (
-        "insert into semel.migration (kind, name, sha256)"
+    return (  # our own file names and checksums
+        "insert into semel.migration (kind, name, sha256)"  # noqa: S608
         f" values ('{part.kind}', '{part.name}', '{part.sha256}')"
         " on conflict (kind, name) do update set sha256 = excluded.sha256;\n"
     )

@@ -37,7 +37,9 @@ class Bell:
     def due(self, agents: Iterable[str]) -> list[str]:
         """Those of *agents* that were not woken a moment ago."""
         now = time.monotonic()
-        quiet = [a for a in dict.fromkeys(agents) if now - self._rung.get(a, 0.0) > INTERVAL_SECONDS]
+        quiet = [
+            a for a in dict.fromkeys(agents) if now - self._rung.get(a, 0.0) > INTERVAL_SECONDS
+        ]
         self._rung.update(dict.fromkeys(quiet, now))
         return quiet
 

@@ -36,7 +36,7 @@ from semel.ops.protocol import limited
 from semel.ops.readiness import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, Generator
     from typing import Any
 
     from psycopg_pool import AsyncConnectionPool
@@ -73,7 +73,7 @@ def application(settings: Settings) -> Starlette:
     readiness = Readiness(settings.dsn)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         await pool.open(wait=False)
         registering = asyncio.create_task(_register(settings, pool, readiness))
         try:
@@ -159,7 +159,7 @@ class _Stopped(BaseException):
 
 
 @contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
+def _stopped_by_signals() -> Generator[None]:
     """
     Leave the block when a signal asks for it, as if it had ended.
 

@@ -50,7 +50,7 @@ class App:
         Args:
             name: 1 to 128 of A-Z, a-z, 0-9, `_`, `.` and `-`.
             max_attempts: How often a run may start; a crash counts, a deploy does not.
-            concurrency: Runs at once in a project, over all workers; counted from live leases, exact.
+            concurrency: Runs at once in a project over all workers; exact, from live leases.
             executor: `async` for `async def`, `thread` for `def`, or `process` for a handler that
                 holds the interpreter or may crash it. By default as the function is written.
             backoff: The wait before another attempt.

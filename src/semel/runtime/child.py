@@ -54,15 +54,11 @@ def encode(claim: Claim) -> bytes:
 
 def decode(line: bytes) -> Claim:
     """The claim that `encode` wrote."""
-    fields = json.loads(line)
-    return Claim(
-        **{
-            **fields,
-            "run_id": UUID(fields["run_id"]),
-            "event_id": UUID(fields["event_id"]) if fields["event_id"] else None,
-            "ready_at": datetime.fromisoformat(fields["ready_at"]),
-        }
-    )
+    fields: dict[str, Any] = json.loads(line)
+    fields["run_id"] = UUID(fields["run_id"])
+    fields["event_id"] = UUID(fields["event_id"]) if fields["event_id"] else None
+    fields["ready_at"] = datetime.fromisoformat(fields["ready_at"])
+    return Claim(**fields)
 
 
 def outcome_line(outcome: Done | Failed) -> bytes:

@@ -95,7 +95,9 @@ class Children:
         Args:
             fresh: In a child that nobody used before and nobody will use after.
         """
-        child = self._idle.pop() if self._idle and not fresh else await Child.start(self._target)
+        child = (
+            self._idle.pop() if self._idle and not fresh else await Child.start(self._target)
+        )
         self._all.add(child)
         reusable = False
         try:

@@ -7,7 +7,7 @@ entries of runs that have gone, which a pinned snapshot may keep by the million.
 A look from the start finds what came to stand behind one (a transaction that committed late, a
 retry, a clock that stepped back) and lowers the mark; it runs as often as it is cheap.
 
-    look (from the start, every 200 ms to 10 s) ──> marks ──> claim ──> claim ──> dry ──> hint (from the marks)
+    look (from the start) ──> marks ──> claim ──> claim ──> dry ──> hint (from the marks)
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class Claimer:
         )
         stop_here("worker.claim.after")
         for claim in claims:
-            pair.marks[claim.lane] = max(claim.ready_at, pair.marks.get(claim.lane, claim.ready_at))
+            pair.marks[claim.lane] = max(
+                claim.ready_at, pair.marks.get(claim.lane, claim.ready_at)
+            )
         if len(claims) < limit:
             pair.lanes.difference_update(lanes)  # dry, or the limit is reached: ask again
         return claims
@@ -123,7 +125,9 @@ class Claimer:
         hints = await self._link.run(runs.run_hint(self._agents))
         cost = boottime() - began
         self.look_seconds += cost
-        self._look_at = boottime() + min(max(LOOK_SECONDS_MIN, LOOK_COSTS * cost), LOOK_SECONDS_MAX)
+        self._look_at = boottime() + min(
+            max(LOOK_SECONDS_MIN, LOOK_COSTS * cost), LOOK_SECONDS_MAX
+        )
         self._note(hints)
         due = {(hint.project, hint.agent) for hint in hints if hint.lane is None}
         for project, agent in due:

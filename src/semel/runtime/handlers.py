@@ -36,8 +36,8 @@ class Backoff:
     def delay(self, attempt: int) -> timedelta:
         """The wait after *attempt*, the first being 1."""
         doublings = min(attempt - 1, 30)  # beyond, any cap is long reached
-        whole = min(self.cap, self.base * 2**doublings)
-        return whole * (0.5 + random.random() / 2)  # noqa: S311 - jitter, not a secret
+        whole = min(self.cap, self.base * (1 << doublings))
+        return timedelta(seconds=whole.total_seconds() * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,13 @@ class Agent:
     def __post_init__(self) -> None:
         is_async = inspect.iscoroutinefunction(self.handler)
         if self.max_attempts < 1:
-            raise BadConfig(f"agent {self.name}: max_attempts is {self.max_attempts}; write 1 or more")
+            raise BadConfig(
+                f"agent {self.name}: max_attempts is {self.max_attempts}; write 1 or more"
+            )
         if self.concurrency is not None and self.concurrency < 1:
-            raise BadConfig(f"agent {self.name}: concurrency is {self.concurrency}; write 1 or more")
+            raise BadConfig(
+                f"agent {self.name}: concurrency is {self.concurrency}; write 1 or more"
+            )
         if self.executor == "async" and not is_async:
             raise BadConfig(f'agent {self.name}: executor="async" needs an `async def` handler')
         if self.executor == "thread" and is_async:
@@ -86,7 +90,7 @@ class Run:
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt is to stop. A `def` handler looks here; an async one is cancelled."""
+        """Whether this attempt is to stop; an async handler is cancelled as well."""
         return self._stop.is_set()
 
     def stop(self) -> None:

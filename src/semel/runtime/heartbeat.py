@@ -38,7 +38,13 @@ class Heartbeat:
     """Beats for every (project, worker) that holds runs, and for the worker's own project."""
 
     def __init__(
-        self, dsn: str, home: tuple[str, str], held: Held, settings: WorkerSettings, *, prepare: bool
+        self,
+        dsn: str,
+        home: tuple[str, str],
+        held: Held,
+        settings: WorkerSettings,
+        *,
+        prepare: bool,
     ) -> None:
         self._dsn = dsn
         self._home = home
@@ -47,7 +53,9 @@ class Heartbeat:
         self._prepare = prepare
         self._conn: psycopg.Connection[Any] | None = None
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._beat_on, name="semel-heartbeat", daemon=True)
+        self._thread = threading.Thread(
+            target=self._beat_on, name="semel-heartbeat", daemon=True
+        )
         self._last_ok = boottime()
 
     @property
@@ -102,7 +110,9 @@ class Heartbeat:
         for holding in stuck:
             log.event("run.stuck", run=str(holding.claim.run_id), agent=holding.claim.agent)
         with suppress(Exception):
-            conn = self._conn or connect(self._dsn, name="semel-heartbeat", prepare=self._prepare)
+            conn = self._conn or connect(
+                self._dsn, name="semel-heartbeat", prepare=self._prepare
+            )
             for (project, worker), holdings in self._held.by_worker().items():
                 kept = [h.key for h in holdings if not h.lost]
                 run(conn, runs.run_release(project, worker, kept))

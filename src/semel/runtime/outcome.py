@@ -55,7 +55,9 @@ def of_result(result: Any) -> Done | Failed:
     try:
         text = dump(result)
     except (TypeError, ValueError, RecursionError) as bad:
-        return Failed(BadResult.code, f"the result is no JSON: {bad}"[:REASON_CHARS_MAX], retryable=False)
+        return Failed(
+            BadResult.code, f"the result is no JSON: {bad}"[:REASON_CHARS_MAX], retryable=False
+        )
     size = len(text.encode())
     if size > RESULT_BYTES_MAX:
         return Failed(

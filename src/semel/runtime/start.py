@@ -6,7 +6,7 @@ Nothing of the run is seen before that transaction commits, and nothing remains 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
 
 from semel.core import runs
 from semel.db.execute import on
@@ -18,19 +18,49 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from datetime import timedelta
 
+    import psycopg
 
+
+class StartOptions(TypedDict, total=False):
+    """What `start` takes beside the project, agent and input; documented there."""
+
+    key: str | None
+    priority: int
+    max_attempts: int | None
+    delay: timedelta | None
+    deadline: timedelta | None
+    unique: str | None
+
+
+@overload
+def start(
+    conn: psycopg.Connection[Any],
+    *,
+    project: str,
+    agent: str,
+    input: Any = ...,
+    **options: Unpack[StartOptions],
+) -> Started: ...
+@overload
+def start(
+    conn: psycopg.AsyncConnection[Any],
+    *,
+    project: str,
+    agent: str,
+    input: Any = ...,
+    **options: Unpack[StartOptions],
+) -> Awaitable[Started]: ...
+@overload
+def start(
+    conn: Any, *, project: str, agent: str, input: Any = ..., **options: Unpack[StartOptions]
+) -> Any: ...
 def start(
     conn: Any,
     *,
     project: str,
     agent: str,
     input: Any = None,  # noqa: A002 - the contract's word
-    key: str | None = None,
-    priority: int = 5,
-    max_attempts: int | None = None,
-    delay: timedelta | None = None,
-    deadline: timedelta | None = None,
-    unique: str | None = None,
+    **options: Unpack[StartOptions],
 ) -> Started | Awaitable[Started]:
     """
     Start a run of *agent* inside the transaction that *conn* is in.
@@ -53,17 +83,7 @@ def start(
         KeyConflict: the key was used with another agent or input. The transaction is unharmed.
         BadRequest: the project, agent or priority is none; the transaction must be rolled back.
     """
-    call = runs.run_start(
-        project,
-        agent,
-        input,
-        key=key,
-        priority=priority,
-        max_attempts=max_attempts,
-        delay=delay,
-        deadline=deadline,
-        unique=unique,
-    )
+    call = runs.run_start(project, agent, input, **options)
     answer = on(conn, call)
     if isinstance(answer, Started):
         return _told(conn, agent, answer)

@@ -142,7 +142,9 @@ class Upkeep:
     ) -> int:
         keep = self._settings.retention
         purged = self._drain(conn, upkeep.dedupe_expire(project, keep.dedupe, now=now))
-        purged += self._drain(conn, upkeep.leftovers_drop(project, keep.deliveries, keep.runs, now=now))
+        purged += self._drain(
+            conn, upkeep.leftovers_drop(project, keep.deliveries, keep.runs, now=now)
+        )
         purged += run(conn, upkeep.worker_expire(project, now=now))
         stale = run(conn, upkeep.fold_stale(project, STALE_AFTER, now=now))
         if stale:

@@ -15,10 +15,10 @@ import asyncio
 import os
 import random
 import secrets
-import socket
-from concurrent.futures import ThreadPoolExecutor
 import signal
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from semel import log
@@ -69,7 +69,9 @@ class Worker:
         self._prepare = not settings.pooler
         self._held = Held()
         self._children = Children(target)
-        self._threads = ThreadPoolExecutor(settings.worker.slots, thread_name_prefix="semel-run")
+        self._threads = ThreadPoolExecutor(
+            settings.worker.slots, thread_name_prefix="semel-run"
+        )
         self._tasks: dict[asyncio.Task[None], Attempt] = {}
         self._alone = 0
         self._met: set[str] = set()
@@ -89,7 +91,7 @@ class Worker:
         return self.slots - len(self._tasks)
 
     def stop(self) -> None:
-        """Drain: claim no more, let handlers finish for a moment, give the rest back. Again: now."""
+        """Drain: claim no more, let handlers finish for a moment, give the rest back."""
         if self._stopping.is_set():
             self._hurried.set()
         self._stopping.set()
@@ -126,7 +128,9 @@ class Worker:
                 await self._meet(self._settings.project)
                 claimed = await self._claim_round()
             except Exception as error:  # noqa: BLE001 - the loop outlives whatever the database says
-                log.event("worker.failed_claim", reason=f"{type(error).__name__}: {error}"[:300])
+                log.event(
+                    "worker.failed_claim", reason=f"{type(error).__name__}: {error}"[:300]
+                )
                 await self._idle(FAILED_SECONDS)
                 continue
             if claimed or self._woken:
@@ -220,7 +224,11 @@ class Worker:
                 self._held.drop(holding)  # a stopped one is given back when we leave
             self._freed.set()
             if not task.cancelled() and (error := task.exception()):
-                log.event("run.unwritten", run=str(claim.run_id), reason=f"{type(error).__name__}: {error}"[:300])
+                log.event(
+                    "run.unwritten",
+                    run=str(claim.run_id),
+                    reason=f"{type(error).__name__}: {error}"[:300],
+                )
 
         self._held.add(holding)
         task.add_done_callback(ended)
@@ -230,7 +238,8 @@ class Worker:
         if project in self._met:
             return
         agents = [
-            (a.name, a.max_attempts, a.concurrency, a.executor) for a in self._app.agents.values()
+            (a.name, a.max_attempts, a.concurrency, a.executor)
+            for a in self._app.agents.values()
         ]
         await self._claims.run(
             runs.worker_register(
@@ -309,7 +318,7 @@ def work(app: App, settings: Settings, *, target: str, dsn: str) -> None:
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed; None is asyncio's own."""
+    """Uvloop where it is installed; None is asyncio's own."""
     try:
         import uvloop  # noqa: PLC0415 - an extra
     except ImportError:

@@ -88,8 +88,10 @@ def _alert(n: int, alert: Json) -> Alert:
 
 def _status(n: int, status: Json) -> Literal["firing", "resolved"]:
     match status:
-        case "firing" | "resolved":
-            return status
+        case "firing":
+            return "firing"
+        case "resolved":
+            return "resolved"
         case _:
             raise BadRequest(f"alerts[{n}].status is neither firing nor resolved")
 
