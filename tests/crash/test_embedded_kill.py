@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from semel.db.embedded import Server, locks, status, stop, use
+from semel.db.embedded import Server, guarded, locks, status, stop, use
 from semel.db.embedded.account import choose_account
 from semel.db.embedded.home import Home
 
@@ -235,3 +235,24 @@ def test_a_server_that_is_killed_again_and_again_is_given_up_with_the_log_named(
 
         with use(home, settings={"fsync": "off"}) as again:  # A new call is a new chance.
             assert again.postmaster_pid != server.postmaster_pid
+
+
+def test_a_guarded_server_comes_back_when_its_supervisor_was_killed(home: Path) -> None:
+    with guarded(use(home)) as server:
+        with psycopg.connect(server.dsn, autocommit=True) as conn:
+            conn.execute("create table kept as select 1 as x")
+        os.kill(supervisor(home), signal.SIGKILL)
+
+        until(lambda: gone(server.postmaster_pid))
+        until(lambda: answers(server))
+        assert stop(home)
+        assert status(home).halted
+    assert status(home).state == "stopped"
+
+
+def answers(server: Server) -> bool:
+    try:
+        with psycopg.connect(server.dsn) as conn:
+            return conn.execute("select x from kept").fetchone() == (1,)
+    except psycopg.OperationalError:
+        return False

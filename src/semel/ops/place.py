@@ -60,7 +60,7 @@ def database(settings: Settings, *, make: bool = False) -> Generator[str, None, 
         server = embedded.use(settings.home)
     except embedded.EmbeddedError as error:
         raise errors.EmbeddedError(str(error)) from error
-    with server:
+    with embedded.guarded(server):
         yield server.dsn
 
 

@@ -30,6 +30,17 @@ owner, and root.
 """
 
 from .errors import EmbeddedError
+from .guard import guarded
 from .server import Server, Status, keep, psql, status, stop, use
 
-__all__ = ["EmbeddedError", "Server", "Status", "keep", "psql", "status", "stop", "use"]
+__all__ = [
+    "EmbeddedError",
+    "Server",
+    "Status",
+    "guarded",
+    "keep",
+    "psql",
+    "status",
+    "stop",
+    "use",
+]

@@ -106,6 +106,11 @@ class Home:
         """Present: the server stays when its last user leaves."""
         return self.path / "keep"
 
+    @property
+    def halted(self) -> Path:
+        """Present: it was told to stop, and nobody has asked for it since."""
+        return self.path / "halted"
+
     def put(self, path: Path, content: str) -> None:
         """Write *content* to *path* whole or not at all."""
         fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=self.path)

@@ -69,6 +69,7 @@ class Status:
     log: Path
     users: bool  # At least one process uses it.
     kept: bool  # It stays without users.
+    halted: bool  # It was told to stop, and nobody has asked for it since.
     error: str | None  # Why the last supervisor gave up.
 
 
@@ -95,6 +96,7 @@ def use(
         try:
             lock = locks.take(place.users, deadline=deadline, shared=True)
             undo.callback(lock.close)
+            place.halted.unlink(missing_ok=True)
             ready = await_ready(place, settings, deadline=deadline)
         except TimeoutError:
             raise EmbeddedError(
@@ -143,6 +145,7 @@ def stop(home: Path) -> bool:
     if place is None:
         return False
     place.keep.unlink(missing_ok=True)
+    place.put(place.halted, "semel db start, or whoever uses it next, starts it again\n")
     try:
         return end(place, deadline=time.monotonic() + STOP_SECONDS_MAX)
     except TimeoutError:
@@ -180,6 +183,7 @@ def status(home: Path) -> Status:
         log=place.log,
         users=users,
         kept=place.keep.exists(),
+        halted=place.halted.exists(),
         error=place.read_error(),
     )
 
