@@ -1,104 +1,177 @@
 """
-How fast runs start, and how fast one worker drains them, on this machine.
+Drain: how fast workers finish a backlog of jobs that do nothing.
 
-    make bench
-
-A throwaway PostgreSQL with fsync on. A start is one transaction of its own, as a program makes
-it; eight clients start at once. A drain is one worker process whose handler does nothing:
-claim, execute, complete. Medians of five rounds, with the slowest and the fastest beside them.
+From the first handler call until the database shows every job finished. Every call of a handler
+is recorded, and a drain in which a job was handled twice or never is no figure but an error.
 """
 
-import asyncio
+import json
 import os
-import shutil
-import statistics
-import sys
+import signal
+import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import semel
-from semel import App, Run
-from semel.config import Settings, WorkerSettings
-from semel.db import embedded, migrate
+import psycopg
+
+from contestants import OURS, Contestant
 from semel.db.pool import connect
-from semel.runtime.worker import Worker
+from server import Server
 
-ROUNDS = 5
-RUNS = int(os.environ.get("BENCH_RUNS", "10000"))
-CLIENTS = 8
-SLOTS = 200
-
-app = App()
-
-
-@app.agent("nothing")
-async def nothing(_run: Run) -> None:
-    return None
+DRAIN_SECONDS_MAX = 180
+#: What a finished run of ours must show beside being there.
+PROVED = (
+    "select count(*) from semel.runs where agent = 'noop' and status = 'COMPLETED'"
+    " and attempt_count = 1 and fence = 1 and worker_id is not null and finished_at is not null"
+)
 
 
-def start(dsn: str) -> float:
-    """Start RUNS runs from CLIENTS connections; answers runs per second."""
-
-    def client(_: int) -> None:
-        with connect(dsn) as conn:
-            for n in range(RUNS // CLIENTS):
-                semel.start(conn, project="bench", agent="nothing", input={"n": n})
-
-    began = time.perf_counter()
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        list(pool.map(client, range(CLIENTS)))
-    return RUNS / (time.perf_counter() - began)
+def database(server: Server, who: Contestant) -> str:
+    """A fresh database of *who*'s, set up; answers its name."""
+    template, name = f"{who.name}_template", f"{who.name}_work"
+    if not server.exists(template):
+        server.make(template)
+        who.ask(server.url(template), "setup")
+    server.make(name, of=template)
+    return name
 
 
-async def drain(dsn: str) -> float:
-    """Let one worker finish all that is there; answers runs per second."""
-    settings = Settings(dsn=dsn, project="bench", worker=WorkerSettings(slots=SLOTS))
-    worker = Worker(app, settings, target=__file__, dsn=dsn)
-    with connect(dsn) as conn:
-        began = time.perf_counter()
-        working = asyncio.create_task(worker.run())
-        unfinished = "select from semel.runs where finished_at is null limit 1"
-        while conn.execute(unfinished).rowcount:  # noqa: ASYNC110 - only the database knows
-            await asyncio.sleep(0.01)
-        took = time.perf_counter() - began
-    worker.stop()
-    await working
-    return RUNS / took
+def drain(server: Server, who: Contestant, *, jobs: int, workers: int = 1) -> dict[str, float]:
+    """One drain of *jobs*; answers its rate and what each job has cost."""
+    name = database(server, who)
+    url = server.url(name)
+    who.ask(url, "fill", jobs)
+    with connect(url, name="bench") as conn:
+        figures = drained(server, who, conn, jobs=jobs, workers=workers)
+        if who is OURS:
+            [(proved,)] = conn.execute(PROVED).fetchall()
+            if proved != jobs:
+                raise RuntimeError(f"{proved} of {jobs} runs are COMPLETED with one attempt and a fence")
+    server.drop(name)
+    return figures
 
 
-def shown(what: str, rates: Sequence[float]) -> str:
-    median = statistics.median(rates)
-    return f"{what}  {median:8,.0f} runs/s   ({min(rates):,.0f} to {max(rates):,.0f})"
+def drained(
+    server: Server,
+    who: Contestant,
+    conn: psycopg.Connection[Any],
+    *,
+    jobs: int,
+    workers: int = 1,
+) -> dict[str, float]:
+    """Drain the *jobs* that wait in *conn*'s database."""
+    name = conn.info.dbname
+    server.settle()
+    before = server.counters(name)
+    with at_work(who, server.url(name), jobs=jobs, workers=workers) as crew:
+        began, ended = crew.finish(conn, jobs)
+        used = crew.used()
+        crew.prove(jobs)
+    after = server.counters(name)
+    return {
+        "rate": jobs / (ended - began),
+        "seconds": ended - began,
+        "cpu_us": used["cpu_seconds"] / jobs * 1e6,
+        "rss_mb": used["rss_mb"],
+        **{what: (after[what] - before[what]) / jobs for what in before},
+    }
 
 
-def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="semel-bench-"))
-    folder.chmod(0o755)  # the server may run as another account than root
-    try:
-        with embedded.use(folder / "home") as server:
-            with connect(server.dsn) as conn:
-                migrate.migrate(conn)
-                fsync, commit = conn.execute(
-                    "select current_setting('fsync'), current_setting('synchronous_commit')"
-                ).fetchall()[0]
-            print(
-                f"PostgreSQL {server.version}, fsync {fsync}, synchronous_commit {commit},"
-                f" {os.cpu_count()} CPUs, Python {sys.version.split()[0]}; {RUNS} runs a round",
-                flush=True,
+class Crew:
+    """Worker processes of one contestant, and what their recorders have written."""
+
+    def __init__(
+        self, who: Contestant, processes: Sequence[subprocess.Popen[bytes]], folder: Path
+    ) -> None:
+        self.who = who
+        self.processes = processes
+        self.folder = folder
+
+    def notes(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
+
+    def finish(self, conn: psycopg.Connection[Any], jobs: int) -> tuple[float, float]:
+        """Wait until all is finished; answers when the first handler began, and when that was."""
+        deadline = time.time() + DRAIN_SECONDS_MAX
+        while time.time() < deadline:
+            if sum(note["count"] for note in self.notes()) >= jobs:
+                [(left,)] = conn.execute(self.who.unfinished).fetchall()
+                if left == 0:
+                    return min(n["first"] for n in self.notes() if n["count"]), time.time()
+            if all(process.poll() is not None for process in self.processes):
+                break
+            time.sleep(0.005)
+        logs = "\n".join(path.read_text()[-2000:] for path in self.folder.glob("*.log"))
+        raise RuntimeError(f"{self.who.name} did not finish: {self.notes()}\n{logs}")
+
+    def prove(self, jobs: int) -> None:
+        """
+        Each job was handled once.
+
+        Raises:
+            RuntimeError: one was not.
+        """
+        deadline = time.time() + 10
+        while not all("distinct" in note for note in self.notes()):
+            if time.time() > deadline:
+                raise RuntimeError(f"{self.who.name}: no recorder came to rest")
+            time.sleep(0.01)
+        notes = self.notes()
+        count = sum(note["count"] for note in notes)
+        distinct = sum(note["distinct"] for note in notes)
+        if not count == distinct == jobs:
+            raise RuntimeError(
+                f"{self.who.name}: {count} calls for {jobs} jobs, {distinct} distinct"
             )
-            starts, drains = [], []
-            for _ in range(ROUNDS):
-                starts.append(start(server.dsn))
-                drains.append(asyncio.run(drain(server.dsn)))
-        print(shown(f"start, {CLIENTS} clients  ", starts))
-        print(shown("drain, one worker ", drains))
-    finally:
-        embedded.stop(folder / "home")
-        shutil.rmtree(folder, ignore_errors=True)
+
+    def used(self) -> dict[str, float]:
+        """CPU seconds and the most memory so far, over all processes."""
+        tick = os.sysconf("SC_CLK_TCK")
+        seconds, peak = 0.0, 0
+        for process in self.processes:
+            stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            seconds += (int(stat[11]) + int(stat[12])) / tick
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak += int(status.partition("VmHWM:")[2].split()[0])
+        return {"cpu_seconds": seconds, "rss_mb": peak / 1024}
 
 
-if __name__ == "__main__":
-    main()
+@contextmanager
+def at_work(
+    who: Contestant, url: str, *, jobs: int, workers: int = 1, **env: str
+) -> Generator[Crew]:
+    """Workers of *who*; they are told to stop at the end, and ended if they do not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        processes = [
+            who.start(
+                url,
+                folder / f"{n}.log",
+                BENCH_OUT=str(folder / f"{n}.json"),
+                BENCH_JOBS=str(jobs),
+                BENCH_WORKER=f"w{n}",
+                **env,
+            )
+            for n in range(workers)
+        ]
+        try:
+            yield Crew(who, processes, folder)
+        finally:
+            for process in processes:
+                stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask *process* and its children to stop; after five seconds, end them."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, signum)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            continue
+        return

@@ -1,0 +1,105 @@
+"""
+Ours: the application that `semel worker` serves here, and our own driver.
+
+The worker is the real one, as a process of its own; this file only has its handler.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+
+import semel
+from semel import App, Run
+from semel.db import migrate
+from semel.db.pool import connect, pool
+from semel.edges.acceptor import Acceptor
+from semel.model import Offer
+
+import driver
+
+PROJECT = "bench"
+AGENT = "noop"
+app = App()
+_recorder = driver.Recorder()
+
+
+@app.agent(AGENT)
+async def noop(run: Run) -> None:
+    _recorder.hit(run.input["i"])
+
+
+async def setup() -> None:
+    with connect(driver.DSN) as conn:
+        migrate.migrate(conn)
+
+
+async def fill(jobs: int) -> None:
+    """Runs by the thousand: `run_start` for each, one transaction for all of them."""
+    with connect(driver.DSN) as conn:
+        for start in range(0, jobs, 1000):
+            end = min(start + 1000, jobs) - 1
+            conn.execute(
+                "select count(s.run_id) from generate_series(%s::int, %s) as i, lateral"
+                " semel.run_start(%s, %s, jsonb_build_object('i', i, 'p', %s::jsonb)::text) as s",
+                (start, end, PROJECT, AGENT, psycopg.types.json.Jsonb(driver.PAYLOAD)),
+            )
+
+
+class Timed(psycopg.AsyncConnection[Any]):
+    """Notes when its first statement since `reset` was answered: `start` rings a bell after it."""
+
+    answered: float | None = None
+
+    async def execute(self, *args: Any, **kwargs: Any) -> Any:
+        cursor = await super().execute(*args, **kwargs)
+        self.answered = self.answered or time.time()
+        return cursor
+
+
+@asynccontextmanager
+async def calls(callers: int) -> AsyncIterator[driver.Call]:
+    """`semel.start` on a connection in autocommit for each caller."""
+    conns = [await Timed.connect(driver.DSN, autocommit=True) for _ in range(callers)]
+
+    async def call(caller: int, job: int) -> float | None:
+        conn = conns[caller]
+        conn.answered = None
+        await semel.start(
+            conn, project=PROJECT, agent=AGENT, input={"i": job, "p": driver.PAYLOAD}
+        )
+        return conn.answered
+
+    yield call
+    for conn in conns:
+        await conn.close()
+
+
+@asynccontextmanager
+async def accepts(callers: int) -> AsyncIterator[driver.Call]:
+    """One Acceptor for all callers, as an ingress has it: each event has an id of its own."""
+    async with pool(driver.DSN, size=4) as lent:
+        acceptor = Acceptor(lent)
+        run = f"{time.time_ns():x}"
+
+        async def call(caller: int, job: int) -> None:
+            offer = Offer(
+                source="bench",
+                channel="api",
+                id=f"{run}-{caller}-{job}",
+                agent=AGENT,
+                input={"i": job, "p": driver.PAYLOAD},
+            )
+            await acceptor.accept(PROJECT, [offer])
+
+        yield call
+
+
+if __name__ == "__main__":
+    import os
+
+    offered = accepts if os.environ.get("BENCH_CALL") == "accept" else calls
+    driver.serve(setup=setup, fill=fill, work=None, calls=offered, run=asyncio.run)
