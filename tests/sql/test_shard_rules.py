@@ -9,8 +9,18 @@ EXEMPT_TABLES = {"migration"}
 #: The reads across projects, and maintenance that makes partitions.
 CROSS_PROJECT = {"run_hint", "due_projects", "partitions_make", "partitions_drop"}
 #: Pure helpers that touch no table.
-PURE = {"agent_require", "parts_digest", "uuid_at", "uuid_floor", "run_lane", "input_digest"}
+PURE = {
+    "agent_require",
+    "event_key",
+    "parts_digest",
+    "uuid_at",
+    "uuid_floor",
+    "run_lane",
+    "input_digest",
+}
 
+#: Pure, and open to be inlined: they fix no search_path, and qualify every name.
+INLINED = {"event_key", "uuid_at", "run_lane"}
 #: Called only by functions that have judged the project already.
 INTERNAL = {
     "project_require",
@@ -145,7 +155,10 @@ def test_no_notify_no_advisory_lock_no_now(conn: Conn) -> None:
 
 
 def test_every_function_is_closed_to_the_public_and_fixes_its_path(conn: Conn) -> None:
-    for name, _, _, _, definer, config in functions(conn):
+    for name, _, source, _, definer, config in functions(conn):
+        if name in INLINED:
+            assert not definer and "semel." not in source, name
+            continue
         assert "search_path=pg_catalog" in config, name
         assert definer or name in PURE | {"project_require"}, name
     open_to_all = conn.execute(
@@ -184,3 +197,15 @@ def test_the_dedupe_key_is_the_tables_identity(conn: Conn) -> None:
         " where i.indrelid = 'semel.dedupe'::regclass and i.indisprimary"
     ).fetchone()
     assert (["project_id", "dedupe_key"],) == key
+
+
+def test_an_event_key_is_the_digest_of_its_parts(conn: Conn) -> None:
+    for source, name in (("s", "1"), ("", ""), ("台北", "é" * 300), ("a", "b:c"), ("a:b", "c")):
+        [[same]] = conn.execute(
+            "select semel.event_key(%s, %s) = semel.parts_digest(%s, %s)", (source, name) * 2
+        ).fetchall()
+        assert same
+    [[apart]] = conn.execute(
+        "select semel.event_key('ab', 'c') <> semel.event_key('a', 'bc')"
+    ).fetchall()
+    assert apart

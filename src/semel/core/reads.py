@@ -109,7 +109,7 @@ def explain_event(project: str, source: str, provider_id: str) -> Call[list[Reco
     """Every delivery of one provider's id, oldest first: what became of it, and why."""
     return Call(
         "select to_jsonb(d) from semel.deliveries as d where d.project_id = %s"
-        " and d.dedupe_key = semel.parts_digest(%s, %s)"
+        " and d.dedupe_key = semel.event_key(%s, %s)"
         " order by d.received_at, d.delivery_id limit 1000",
         (project, source, provider_id),
         _records,

@@ -7,6 +7,7 @@ find a half-open connection in about 25 seconds; a Unix socket ignores them.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS_MAX = 5
 #: How long a request waits for a free connection before it is told to come back.
 POOL_WAIT_SECONDS = 3.0
+#: A pooled connection that rested this long is checked before it is lent again.
+REST_SECONDS = 1.0
 
 _SETTINGS: dict[str, Any] = {
     "autocommit": True,
@@ -52,13 +55,29 @@ async def aconnect(
     )
 
 
+class Pooled(psycopg.AsyncConnection[Any]):
+    """A connection that knows when it was lent last."""
+
+    lent_at = float("-inf")
+
+
+async def _check(conn: psycopg.AsyncConnection[Any]) -> None:
+    now = time.monotonic()
+    if isinstance(conn, Pooled):
+        rested, conn.lent_at = now - conn.lent_at, now
+        if rested < REST_SECONDS:
+            return
+    await conn.execute("")
+
+
 def pool(
     dsn: str, *, size: int, name: str = "semel", prepare: bool = True
 ) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
     """
     A pool of at most *size* async connections; open it with `async with`.
 
-    A connection is checked before it is lent, so a restarted server costs no request.
+    A connection that rested for a second is asked for a sign of life before it is lent, so a
+    restarted server costs no request, and a busy one no round trip.
     """
     from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415 - the server extra brings it
 
@@ -69,11 +88,12 @@ def pool(
     }
     return AsyncConnectionPool(
         dsn,
+        connection_class=Pooled,
         kwargs=kwargs,
         min_size=1,
         max_size=size,
         timeout=POOL_WAIT_SECONDS,
-        check=AsyncConnectionPool.check_connection,
+        check=_check,
         open=False,
         name=name,
     )

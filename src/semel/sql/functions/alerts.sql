@@ -178,7 +178,7 @@ begin
         v_name := 'am1:' || encode(semel.parts_digest(variadic array[p_source] || array(
             select unnest(array[c ->> 'fingerprint', c ->> 'episode', c ->> 'status'])
             from jsonb_array_elements(v_event.changes) as c)), 'hex');
-        v_key := semel.parts_digest(p_source, v_name);
+        v_key := semel.event_key(p_source, v_name);
         v_why := (select string_agg(format('alert %s %s', c ->> 'fingerprint', case c ->> 'change'
                     when 'fired' then 'fires' when 'superseded' then 'fires anew' when 'resolved' then 'is resolved'
                     when 'confirmed' then 'fired within the grace and is resolved'
@@ -201,11 +201,11 @@ begin
         where c.change ->> 'change' in ('resolved', 'superseded') and c.change ->> 'run_id' is not null
         group by (c.change ->> 'run_id')::uuid;
         if v_event.wants_run and v_run_id is not null then
-            perform semel.run_create(p_project, v_run_id, p_agent,
-                v_envelope || jsonb_build_object(
+            perform semel.run_create(p_project, array[v_run_id], array[p_agent],
+                array[v_envelope || jsonb_build_object(
                     'status', case when v_event.firing then 'firing' else 'resolved' end,
-                    'alerts', (select jsonb_agg(c -> 'alert') from jsonb_array_elements(v_event.changes) as c)),
-                p_priority, null, p_source, v_event_id, null, null);
+                    'alerts', (select jsonb_agg(c -> 'alert') from jsonb_array_elements(v_event.changes) as c))],
+                array[p_priority], array[null::int], array[p_source], array[v_event_id]);
         end if;
         insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
             dedupe_key, provider_event_id, event_id, run_id, body_digest, headers)

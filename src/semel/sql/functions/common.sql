@@ -35,16 +35,28 @@ language sql immutable set search_path = pg_catalog as $$
     cross join lateral (select convert_to(part.t, 'UTF8') as b) as bytes
 $$;
 
+-- The functions below fix no search_path, which would keep them from being inlined; every name in
+-- them is qualified instead, and their callers' path is pg_catalog.
+
+-- parts_digest of the source and the provider's id: what dedupe remembers an event by.
+create or replace function semel.event_key(p_source text, p_id text) returns bytea
+language sql immutable parallel safe as $$
+    select pg_catalog.sha256(
+        pg_catalog.int4send(pg_catalog.octet_length(p_source)) || pg_catalog.convert_to(p_source, 'UTF8')
+        || pg_catalog.int4send(pg_catalog.octet_length(p_id)) || pg_catalog.convert_to(p_id, 'UTF8'))
+$$;
+
 -- A uuid of version 7 whose time is p_at: neighbours in time are neighbours in the index.
 create or replace function semel.uuid_at(p_at timestamptz) returns uuid
-language sql volatile set search_path = pg_catalog as $$
-    select encode(
-        set_bit(set_bit(
-            overlay(uuid_send(gen_random_uuid())
-                placing substring(int8send((extract(epoch from p_at) * 1000)::bigint) from 3)
-                from 1 for 6),
+language sql volatile as $$
+    select pg_catalog.encode(
+        pg_catalog.set_bit(pg_catalog.set_bit(
+            pg_catalog.overlay(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()),
+                pg_catalog.substring(pg_catalog.int8send(
+                    (extract(epoch from p_at) * 1000)::pg_catalog.int8), 3),
+                1, 6),
             52, 1), 53, 1),
-        'hex')::uuid
+        'hex')::pg_catalog.uuid
 $$;
 
 -- The smallest uuid of version 7 of p_at's millisecond: ids below it were made earlier.
@@ -57,7 +69,7 @@ $$;
 -- RESUMED goes ahead of all, then priority 9 to 0. A run whose last worker was lost waits in a
 -- lane of its own (100 and more), where only a claim for one run at a time looks.
 create or replace function semel.run_lane(p_status text, p_priority int, p_suspect boolean) returns smallint
-language sql immutable set search_path = pg_catalog as $$
+language sql immutable parallel safe as $$
     select (case when p_status = 'RESUMED' then 0 else 10 - p_priority end
-        + case when p_suspect then 100 else 0 end)::smallint
+        + case when p_suspect then 100 else 0 end)::pg_catalog.int2
 $$;

@@ -51,7 +51,7 @@ begin
             (e.v ->> 'max_attempts')::int,
             case when (e.v ->> 'compare')::boolean then semel.input_digest(e.v ->> 'agent', e.v -> 'input') end,
             case when e.v ->> 'verdict' is null
-                 then semel.parts_digest(e.v ->> 'source', coalesce(e.v ->> 'id', 'semel:' || i.event_id)) end,
+                 then semel.event_key(e.v ->> 'source', coalesce(e.v ->> 'id', 'semel:' || i.event_id)) end,
             (e.v ->> 'body')::int, coalesce(e.v -> 'headers', '{}'),
             case when e.v ->> 'verdict' is null then i.event_id end,
             case when e.v ->> 'verdict' is null and e.v ->> 'agent' is not null then semel.uuid_at(v_real) end
@@ -126,11 +126,11 @@ begin
         end if;
     end if;
 
-    perform semel.run_create(p_project, o.run_id, o.agent, o.input, o.priority, o.max_attempts,
-                             o.source, o.event_id, null, null)
+    perform semel.run_create(p_project, array_agg(o.run_id), array_agg(o.agent), array_agg(o.input),
+        array_agg(o.priority), array_agg(o.max_attempts), array_agg(o.source), array_agg(o.event_id))
     from unnest(v_offer) as o
     where v_verdict[o.ord] = 'new' and o.run_id is not null
-    order by o.run_id;
+    having count(*) > 0;
 
     perform semel.body_keep(p_project, p_bodies, v_now);
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,

@@ -12,37 +12,45 @@
 -- Locks: run by run_id. Claims skip what another holds; writes of the holder wait.
 -- Clock: p_now, or the server's, read once.
 
--- Insert one live run, ready now or due at p_due; answers whether it did, which it does not when
+-- Insert live runs, ready now or due at p_due; answers how many, which is less than asked only when
 -- a live run of the agent holds p_unique. Internal: ids and times come from the caller.
 create or replace function semel.run_create(
-    p_project text, p_run uuid, p_agent text, p_input jsonb, p_priority int, p_max_attempts int,
-    p_source text, p_event uuid, p_parent uuid, p_due timestamptz,
-    p_deadline timestamptz default null, p_unique text default null
-) returns boolean
+    p_project text, p_runs uuid[], p_agents text[], p_inputs jsonb[], p_priorities int[],
+    p_max_attempts int[], p_sources text[], p_events uuid[],
+    p_due timestamptz default null, p_deadline timestamptz default null, p_unique text default null
+) returns int
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_now   timestamptz := clock_timestamp();
-    v_large boolean := octet_length(p_input::text) > 1024;  -- a larger one would be copied at each transition
+    v_now  timestamptz := clock_timestamp();
+    v_made int;
 begin
-    perform semel.agent_require(p_agent);
-    if p_priority not between 0 and 9 or p_max_attempts < 1 then
+    perform semel.agent_require(x.agent) from unnest(p_agents) as x(agent);
+    if exists (select from unnest(p_priorities, p_max_attempts) as x(priority, attempts)
+               where x.priority not between 0 and 9 or x.attempts < 1) then
         raise exception using errcode = 'SMQ01',
-            message = format('priority %s, max_attempts %s', p_priority, p_max_attempts),
+            message = 'a priority or max_attempts that is none',
             hint = 'A priority is 0 (last) to 9 (first); max_attempts is at least 1.';
     end if;
-    insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
-        ready_at, due_at, deadline_at, unique_key, input, source, event_id, parent_run_id, created_at)
-    values (p_project, p_run, p_agent, 'PENDING', semel.run_lane('PENDING', p_priority, false), p_priority,
-        p_max_attempts, case when p_due is null then v_now end, p_due, p_deadline, p_unique,
-        case when not v_large then p_input end, p_source, p_event, p_parent, v_now)
-    on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
-    if not found then
-        return false;
-    end if;
-    if v_large then
-        insert into semel.run_input (project_id, run_id, input) values (p_project, p_run, p_input);
-    end if;
-    return true;
+    with asked as materialized (
+        -- A larger input would be copied by each transition: it is kept apart.
+        select x.*, octet_length(x.input::text) > 1024 as large
+        from unnest(p_runs, p_agents, p_inputs, p_priorities, p_max_attempts, p_sources, p_events)
+            as x(run_id, agent, input, priority, attempts, source, event_id)
+    ), made as (
+        insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
+            ready_at, due_at, deadline_at, unique_key, input, source, event_id, created_at)
+        select p_project, a.run_id, a.agent, 'PENDING', semel.run_lane('PENDING', a.priority, false), a.priority,
+            a.attempts, case when p_due is null then v_now end, p_due, p_deadline, p_unique,
+            case when not a.large then a.input end, a.source, a.event_id, v_now
+        from asked as a
+        on conflict (project_id, agent, unique_key) where unique_key is not null do nothing
+        returning run_id
+    ), kept as (
+        insert into semel.run_input (project_id, run_id, input)
+        select p_project, a.run_id, a.input from asked as a join made as m on m.run_id = a.run_id where a.large
+    )
+    select count(*) into v_made from made;
+    return v_made;
 end
 $$;
 
@@ -78,7 +86,7 @@ begin
     perform semel.project_require(p_project);
     if p_key is not null then
         v_event := semel.uuid_at(v_real);
-        v_key := semel.parts_digest(p_source, p_key);
+        v_key := semel.event_key(p_source, p_key);
         v_digest := semel.input_digest(p_agent, v_input);
         for v_round in 1 .. 3 loop
             insert into semel.dedupe (project_id, dedupe_key, source, channel_type, provider_event_id,
@@ -108,8 +116,9 @@ begin
     end if;
     -- The holder of a unique key may end while we look for it: then the key is free again.
     for v_round in 1 .. 3 loop
-        if semel.run_create(p_project, v_run, p_agent, v_input, p_priority, p_max_attempts, p_source,
-                            v_event, null, v_real + p_delay, v_real + p_deadline, p_unique) then
+        if semel.run_create(p_project, array[v_run], array[p_agent], array[v_input], array[p_priority],
+                            array[p_max_attempts], array[p_source], array[v_event],
+                            v_real + p_delay, v_real + p_deadline, p_unique) = 1 then
             return query select v_run, v_event, 'new';
             return;
         end if;
