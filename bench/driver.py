@@ -58,19 +58,20 @@ class Recorder:
             self._times[job] = time.time()
 
     def _write_on(self, path: Path) -> None:
-        written = -1
+        before, told = -1, -1
         while True:
             count = self._count
-            # The exact sums wait for a moment of rest: they would take time from the handlers.
             note: dict[str, Any] = {"count": count, "first": self._first}
-            if count == written:
+            # The exact sums wait for a moment of rest: they would take time from the handlers.
+            if count == before != told:
                 note["distinct"] = self._jobs - self._seen.count(0)
-                note["most"] = max(self._seen, default=0)
                 note["times"] = list(self._times)
-            draft = path.with_suffix(".draft")
-            draft.write_text(json.dumps(note))
-            draft.replace(path)
-            written = count
+                told = count
+            if count != before or "distinct" in note:
+                draft = path.with_suffix(".draft")
+                draft.write_text(json.dumps(note))
+                draft.replace(path)
+            before = count
             time.sleep(0.02)
 
 

@@ -97,7 +97,23 @@ class Server:
             (database,),
         ).fetchall()
         names = ("wal_bytes", "wal_records", "wal_images", "commits", "writes", "wal_syncs")
-        return {name: int(value or 0) for name, value in zip(names, row, strict=True)}
+        counted = {name: int(value or 0) for name, value in zip(names, row, strict=True)}
+        return {**counted, "server_cpu_us": self._cpu_us()}
+
+    def _cpu_us(self) -> int:
+        """What the postmaster and all its children have used, those included that have gone."""
+        postmaster = self.running.postmaster_pid
+        alive = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        ticks = sum(_ticks(postmaster, reaped=True)) + sum(sum(_ticks(int(p))) for p in alive)
+        return ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int, *, reaped: bool = False) -> list[int]:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:  # it ended meanwhile: it is among the reaped ones
+        return []
+    return [int(tick) for tick in stat[11 : 15 if reaped else 13]]
 
 
 @contextmanager

@@ -55,7 +55,9 @@ class ModelRun:
         assert self.max_attempts is not None
         return self.attempt_count - self.attempt_floor >= self.max_attempts
 
-    def back(self, now: datetime, *, suspect: bool = False, delay: timedelta | None = None) -> None:
+    def back(
+        self, now: datetime, *, suspect: bool = False, delay: timedelta | None = None
+    ) -> None:
         """To PENDING, out of reach of whoever held it."""
         self.status = "PENDING"
         self.lane = 10 - self.priority + (100 if suspect else 0)
@@ -118,10 +120,15 @@ class RunModel:
                 return "exists", one.run_id
         return "new", None
 
+    def remember(self, key: str, one: ModelRun, value: Any, now: datetime) -> None:
+        self.keys[key] = ModelKey(one.run_id, (one.agent, value), now)
+
     # -- the worker's side -----------------------------------------------------------------
 
     def held(self, agent: str | None = None) -> list[ModelRun]:
-        return [r for r in self.runs.values() if r.worker_id and r.live and agent in (None, r.agent)]
+        return [
+            r for r in self.runs.values() if r.worker_id and r.live and agent in (None, r.agent)
+        ]
 
     def allowance(self, agent: str, limit: int) -> int:
         if agent in self.paused:
@@ -133,7 +140,12 @@ class RunModel:
         return limit
 
     def claimable(
-        self, agent: str, lanes: Sequence[int], marks: Sequence[datetime | None], *, oldest: bool
+        self,
+        agent: str,
+        lanes: Sequence[int],
+        marks: Sequence[datetime | None],
+        *,
+        oldest: bool,
     ) -> list[ModelRun]:
         """Who is next, in order."""
         from_marks = [*marks, *[None] * (len(lanes) - len(marks))]
@@ -181,7 +193,10 @@ class RunModel:
         if self.owned(worker, hold):
             one.end("COMPLETED", None)
             return "won"
-        sent_again = one.status == "COMPLETED" and (one.fence, one.worker_id) == (hold[1], worker)
+        sent_again = one.status == "COMPLETED" and (one.fence, one.worker_id) == (
+            hold[1],
+            worker,
+        )
         return "already" if sent_again else "lost"
 
     def fail(
@@ -326,7 +341,9 @@ class RunModel:
         return len(ready)
 
     def overdue(self, now: datetime) -> set[UUID]:
-        late = [r for r in self.runs.values() if r.live and r.deadline_at and r.deadline_at <= now]
+        late = [
+            r for r in self.runs.values() if r.live and r.deadline_at and r.deadline_at <= now
+        ]
         for one in late:
             if one.worker_id:
                 self.note(one, "ended")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, Union
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from uuid import UUID
 
 Json: TypeAlias = Union[bool, int, float, str, "list[Json]", "dict[str, Json]", None]
@@ -49,6 +49,8 @@ class Offer:
     agent: str | None = None  # None: recorded, no run
     input: Json = None
     priority: int = 5  # 0 (last) to 9 (first)
+    delay: timedelta | None = None  # ready only after this, from now
+    deadline: timedelta | None = None  # failed when it has not ended by then, from now
     compare: bool = False  # the same id with other (agent, input) is a conflict
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)  # secrets already taken out

@@ -48,22 +48,7 @@ def event_accept(
     """
     bodies = list(dict.fromkeys(offer.body for offer in offers))
     index = {body: n for n, body in enumerate(bodies)}
-    events = [
-        {
-            "source": offer.source,
-            "channel": offer.channel,
-            "id": offer.id,
-            "agent": offer.agent,
-            "input": offer.input,
-            "priority": offer.priority,
-            "compare": offer.compare,
-            "body": index[offer.body],
-            "headers": offer.headers,
-            "verdict": offer.verdict,
-            "reason": offer.reason,
-        }
-        for offer in offers
-    ]
+    events = [{**offered(offer), "body": index[offer.body]} for offer in offers]
     args = (project, dump(events), bodies, memory, now)
     if patient:
         return Call(
@@ -78,6 +63,27 @@ def event_accept(
         args,
         _accepted,
     )
+
+
+def offered(offer: Offer) -> dict[str, Any]:
+    """*offer* as event_accept reads one, without its body."""
+    event: dict[str, Any] = {
+        "source": offer.source,
+        "channel": offer.channel,
+        "id": offer.id,
+        "agent": offer.agent,
+        "input": offer.input,
+        "priority": offer.priority,
+        "compare": offer.compare,
+        "headers": offer.headers,
+        "verdict": offer.verdict,
+        "reason": offer.reason,
+    }
+    if offer.delay is not None:
+        event["delay"] = f"{offer.delay.total_seconds()} seconds"
+    if offer.deadline is not None:
+        event["deadline"] = f"{offer.deadline.total_seconds()} seconds"
+    return event
 
 
 def alert_accept(

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 DEPTH_MAX = 200
 
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def dump(value: Any) -> str:
     """
     *value* as compact JSON text.
@@ -28,7 +31,7 @@ def dump(value: Any) -> str:
         TypeError: it has a member that JSON has no form for.
         ValueError: NaN, an infinity, a circle, or a NUL character.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _ENCODE(value)
     if "\\u0000" in text and _has_nul(value):
         raise ValueError("a string in it has a NUL character, which PostgreSQL cannot store")
     try:

@@ -8,8 +8,8 @@ attempt that is told to stop writes nothing: its run is released by who stopped 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semel import log
@@ -27,39 +27,74 @@ if TYPE_CHECKING:
     from semel.runtime.handlers import Agent
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shop:
+    """What the attempts of one worker share."""
+
+    children: Children
+    threads: ThreadPoolExecutor
+    link: Link
+    finisher: Finisher
+    loop: asyncio.AbstractEventLoop
+
+
 class Attempt:
-    """One claim under work."""
+    """
+    One claim under work, and under the heartbeat's eye.
+
+    Args:
+        trusted_until: The moment, by `boottime`, until which its lease may be trusted.
+        alone: In a child process of its own, with the worker identity of the claim.
+    """
+
+    __slots__ = (
+        "_agent",
+        "_run",
+        "_shop",
+        "_task",
+        "_writing",
+        "alone",
+        "claim",
+        "key",
+        "lost_at",
+        "stopped",
+        "trusted_until",
+    )
 
     def __init__(
-        self,
-        claim: Claim,
-        agent: Agent,
-        *,
-        alone: bool,
-        children: Children,
-        threads: ThreadPoolExecutor,
-        link: Link,
-        finisher: Finisher,
+        self, claim: Claim, agent: Agent, shop: Shop, *, trusted_until: float, alone: bool
     ) -> None:
         self.claim = claim
+        self.key = (claim.run_id, claim.fence)  # the same run claimed again is another attempt
+        self.trusted_until = trusted_until
+        self.alone = alone
+        self.lost_at: float | None = None  # when its lease was found lost
+        self.stopped = False  # ended because it was told to, with nothing written
         self._agent = agent
-        self._alone = alone
-        self._children = children
-        self._threads = threads
-        self._link = link
-        self._finisher = finisher
+        self._shop = shop
         self._run = Run.of(claim)
         self._writing = False
-        self.stopped = False  # ended because it was told to, with nothing written
+        self._task: asyncio.Task[None] | None = None
 
-    def flag(self) -> None:
-        """Tell the handler that it should stop; from any thread."""
+    @property
+    def lost(self) -> bool:
+        """Whether it is ours no longer, though its handler may not have stopped yet."""
+        return self.lost_at is not None
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin to work."""
+        self._task = self._shop.loop.create_task(self.work())
+        return self._task
+
+    def stop(self) -> None:
+        """Tell the handler to stop; from any thread, more than once."""
         self._run.stop()
+        self._shop.loop.call_soon_threadsafe(self._interrupt)
 
-    def cancel(self, task: asyncio.Task[None]) -> None:
+    def _interrupt(self) -> None:
         """Interrupt the handler, but never the write of an outcome."""
-        if not self._writing:
-            task.cancel()
+        if self._task is not None and not self._writing:
+            self._task.cancel()
 
     async def work(self) -> None:
         """Execute the handler and write what became of it."""
@@ -67,6 +102,10 @@ class Attempt:
         self._writing = True
         answer = await self._write(outcome)
         self.stopped = isinstance(outcome, Stopped)
+        if self.alone and not self.stopped:
+            await self._shop.link.insist(
+                runs.worker_stop(self.claim.project, self.claim.worker)
+            )
         if answer in {"won", "already"}:
             return  # what went well is counted, not logged: there may be thousands a second
         log.event(
@@ -80,9 +119,9 @@ class Attempt:
 
     async def _execute(self) -> Outcome:
         try:
-            if self._alone or self._agent.executor == "process":
-                return await self._children.execute(self.claim, fresh=self._alone)
-            if inspect.iscoroutinefunction(self._agent.handler):
+            if self.alone or self._agent.executor == "process":
+                return await self._shop.children.execute(self.claim, fresh=self.alone)
+            if self._agent.is_async:
                 return await self._on_loop()
             return await self._in_thread()
         except asyncio.CancelledError:
@@ -106,7 +145,7 @@ class Attempt:
             except BaseException as error:  # noqa: BLE001 - as above
                 return of_error(error)
 
-        thread = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        thread = asyncio.get_running_loop().run_in_executor(self._shop.threads, call)
         while True:
             # A thread cannot be interrupted, only asked: its slot is taken until it answers.
             with suppress(asyncio.CancelledError):
@@ -116,12 +155,12 @@ class Attempt:
     async def _write(self, outcome: Outcome) -> str:
         match outcome:
             case Done(text):
-                return await self._finisher.complete(self.claim, text)
+                return await self._shop.finisher.complete(self.claim, text)
             case Failed(code, reason, retryable):
                 return await self._fail(code, reason, retryable=retryable)
-            case Crashed(reason) if self._alone:
+            case Crashed(reason) if self.alone:
                 # Its identity died with it: the same judgement as the reaper's, at once.
-                reaped = await self._link.insist(
+                reaped = await self._shop.link.insist(
                     runs.worker_lost(self.claim.project, self.claim.worker)
                 )
                 log.event("run.crashed", run=str(self.claim.run_id), reason=reason)
@@ -134,5 +173,5 @@ class Attempt:
     async def _fail(self, code: str, reason: str, *, retryable: bool) -> str:
         delay = self._agent.backoff.delay(self.claim.attempt)
         call = runs.run_fail(self.claim, code, reason, delay=delay, retryable=retryable)
-        [ended] = await self._link.insist(call)
+        [ended] = await self._shop.link.insist(call)
         return ended.outcome

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import random
-import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,8 +50,11 @@ class Agent:
     executor: Executor
     backoff: Backoff
 
+    is_async: bool = field(init=False)
+
     def __post_init__(self) -> None:
         is_async = inspect.iscoroutinefunction(self.handler)
+        object.__setattr__(self, "is_async", is_async)
         if self.max_attempts < 1:
             raise BadConfig(
                 f"agent {self.name}: max_attempts is {self.max_attempts}; write 1 or more"
@@ -86,16 +88,16 @@ class Run:
     attempt: int  # 1 for the first start
     fence: int  # larger at each claim: pass it on to what can refuse an older one
     event: EventRef | None = None
-    _stop: threading.Event = field(default_factory=threading.Event, repr=False)
+    _stops: list[bool] = field(default_factory=list, repr=False)  # filled from any thread
 
     @property
     def cancelled(self) -> bool:
         """Whether this attempt is to stop; an async handler is cancelled as well."""
-        return self._stop.is_set()
+        return bool(self._stops)
 
     def stop(self) -> None:
         """Ask the handler to stop."""
-        self._stop.set()
+        self._stops.append(True)
 
     def log(self, message: str, /, **fields: Json) -> None:
         """Write one line to the worker's log, with the run and attempt beside it."""

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from semel.config import WorkerSettings
-    from semel.runtime.held import Held, Holding
+    from semel.runtime.attempt import Attempt
+    from semel.runtime.held import Held
 
 #: After a beat that failed, the next comes this soon.
 RETRY_SECONDS = 1.0
@@ -83,8 +84,8 @@ class Heartbeat:
                 log.event("worker.missed_beat", reason=type(error).__name__)
                 self._close()
                 wait = min(RETRY_SECONDS, interval)
-            for holding in self._held.lose(self._held.expired(boottime())):
-                self._report(holding, "its lease ran out before a beat was answered")
+            for attempt in self._held.lose(self._held.expired(boottime())):
+                self._report(attempt, "its lease ran out before a beat was answered")
             if stuck := self._held.stuck(self._settings.hard_stop.total_seconds()):
                 self._give_up(stuck)
         self._close()
@@ -96,34 +97,34 @@ class Heartbeat:
         lease = self._settings.lease
         groups = self._held.by_worker()
         groups.setdefault(self._home, [])
-        for (project, worker), holdings in groups.items():
-            named = [h.key for h in holdings]
+        for (project, worker), attempts in groups.items():
+            named = [h.key for h in attempts]
             lost = run(self._conn, runs.run_beat(project, worker, named, lease=lease))
             # A beat renews only past half of the lease, so half is what it vouches for.
-            kept = [h for h in holdings if h.key not in lost]
+            kept = [h for h in attempts if h.key not in lost]
             self._held.trust(kept, began + lease.total_seconds() / 2)
-            for holding in self._held.lose(lost):
-                self._report(holding, "another worker has it, or it ended")
+            for attempt in self._held.lose(lost):
+                self._report(attempt, "another worker has it, or it ended")
         self._last_ok = began
 
-    def _give_up(self, stuck: list[Holding]) -> None:
-        for holding in stuck:
-            log.event("run.stuck", run=str(holding.claim.run_id), agent=holding.claim.agent)
+    def _give_up(self, stuck: list[Attempt]) -> None:
+        for attempt in stuck:
+            log.event("run.stuck", run=str(attempt.claim.run_id), agent=attempt.claim.agent)
         with suppress(Exception):
             conn = self._conn or connect(
                 self._dsn, name="semel-heartbeat", prepare=self._prepare
             )
-            for (project, worker), holdings in self._held.by_worker().items():
-                kept = [h.key for h in holdings if not h.lost]
+            for (project, worker), attempts in self._held.by_worker().items():
+                kept = [h.key for h in attempts if not h.lost]
                 run(conn, runs.run_release(project, worker, kept))
             run(conn, runs.worker_stop(*self._home))
         os._exit(EXIT_STUCK)
 
-    def _report(self, holding: Holding, reason: str) -> None:
+    def _report(self, attempt: Attempt, reason: str) -> None:
         log.event(
             "run.lost",
-            run=str(holding.claim.run_id),
-            fence=holding.claim.fence,
+            run=str(attempt.claim.run_id),
+            fence=attempt.claim.fence,
             reason=reason,
         )
 

@@ -25,12 +25,12 @@ from semel import log
 from semel.core import runs
 from semel.db.link import Link
 from semel.db.wake import woken
-from semel.runtime.attempt import Attempt
+from semel.runtime.attempt import Attempt, Shop
 from semel.runtime.children import Children
 from semel.runtime.claimer import Claimer
 from semel.runtime.finisher import Finisher
 from semel.runtime.heartbeat import Heartbeat
-from semel.runtime.held import Held, Holding, boottime
+from semel.runtime.held import Held, boottime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +103,13 @@ class Worker:
         self._claimer = Claimer(self._claims, self._app.agents, self._settings.worker.lease)
         self._writes = Link(self._dsn, name="semel-finish", prepare=self._prepare)
         self._finisher = Finisher(self._writes)
+        self._shop = Shop(
+            children=self._children,
+            threads=self._threads,
+            link=self._writes,
+            finisher=self._finisher,
+            loop=asyncio.get_running_loop(),
+        )
         self._heart = Heartbeat(
             self._dsn,
             (self._settings.project, self.id),
@@ -191,6 +198,11 @@ class Worker:
             max_attempts=self._app.agents[pair.agent].max_attempts,
             alone=alone,
         )
+        if boottime() - began > self._settings.worker.pause.total_seconds():
+            # We, or the database, slept over the answer: others may have counted us dead.
+            keys = [(claim.run_id, claim.fence) for claim in claims]
+            await self._claims.run(runs.run_release(pair.project, worker, keys))
+            return 0
         trusted_until = began + self._settings.worker.lease.total_seconds()
         for claim in claims:
             self._begin(claim, trusted_until, alone=alone)
@@ -200,38 +212,28 @@ class Worker:
         attempt = Attempt(
             claim,
             self._app.agents[claim.agent],
+            self._shop,
+            trusted_until=trusted_until,
             alone=alone,
-            children=self._children,
-            threads=self._threads,
-            link=self._writes,
-            finisher=self._finisher,
         )
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(attempt.work())
+        self._held.add(attempt)
+        task = attempt.start()
         self._tasks[task] = attempt
         self._alone += alone
+        task.add_done_callback(self._ended)
 
-        def stop() -> None:
-            attempt.flag()
-            loop.call_soon_threadsafe(attempt.cancel, task)
-
-        holding = Holding(claim=claim, stop=stop, trusted_until=trusted_until)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            del self._tasks[task]
-            self._alone -= alone
-            if holding.lost or not attempt.stopped:
-                self._held.drop(holding)  # a stopped one is given back when we leave
-            self._freed.set()
-            if not task.cancelled() and (error := task.exception()):
-                log.event(
-                    "run.unwritten",
-                    run=str(claim.run_id),
-                    reason=f"{type(error).__name__}: {error}"[:300],
-                )
-
-        self._held.add(holding)
-        task.add_done_callback(ended)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        attempt = self._tasks.pop(task)
+        self._alone -= attempt.alone
+        if attempt.lost or not attempt.stopped:
+            self._held.drop(attempt)  # a stopped one is given back when we leave
+        self._freed.set()
+        if not task.cancelled() and (error := task.exception()):
+            log.event(
+                "run.unwritten",
+                run=str(attempt.claim.run_id),
+                reason=f"{type(error).__name__}: {error}"[:300],
+            )
 
     async def _meet(self, project: str) -> None:
         """Announce ourselves in a project the first time we see it."""
@@ -269,9 +271,8 @@ class Worker:
     async def _leave(self) -> None:
         log.event("worker.draining", worker=self.id, held=len(self._held))
         await self._finish_up(self._settings.worker.drain.total_seconds())
-        for task, attempt in list(self._tasks.items()):
-            attempt.flag()
-            attempt.cancel(task)
+        for attempt in list(self._tasks.values()):
+            attempt.stop()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=STOP_SECONDS_MAX)
         self._children.kill()
@@ -300,8 +301,8 @@ class Worker:
         """Release what is still held; what cannot be told now is found by the reaper."""
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX * 3):
-                for (project, worker), holdings in self._held.by_worker().items():
-                    named = [h.key for h in holdings if not h.lost]
+                for (project, worker), attempts in self._held.by_worker().items():
+                    named = [a.key for a in attempts if not a.lost]
                     await self._claims.run(runs.run_release(project, worker, named))
                     for run_id, _ in named:
                         log.event("run.released", run=str(run_id))

@@ -7,7 +7,7 @@
 --   firing    ──resolved──> resolved            new: told to the episode's run
 --   resolved  ──firing, later start, or same start after the grace──> firing   new
 --   resolved  ──firing, same start, within the grace──> resolved   late: kept, and judged again
---   resolved  ──resolved, other end, after a late firing──> resolved   new: that firing was real
+--   resolved  ──resolved, later end, after a late firing──> resolved   new: that firing was real
 --   no row    ──resolved──> resolved            new, and by default no run
 --   all else: duplicate (the same bytes, or nothing open) or reminder (an open episode again)
 --
@@ -46,6 +46,7 @@ declare
     v_list     jsonb[] := '{}';
     v_changes  jsonb;
     v_change   text;
+    v_same     boolean;
     v_episode  uuid;
     v_late     boolean := false;
     v_open     boolean := false;
@@ -87,20 +88,23 @@ begin
         order by a.fingerprint
         for update of f
     loop
+        -- What began before the stored end cannot be an episode after it: a peer stamped it.
+        v_same := abs(v_alert.starts_ns - v_alert.was_starts) <= c_same_start
+            and v_alert.starts_ns <= greatest(v_alert.was_starts, v_alert.was_ends);
         v_change := case
             when v_alert.fingerprint = any (v_born) then case v_alert.status when 'firing' then 'fired' else 'orphaned' end
             when v_alert.status = 'firing' and v_alert.was = 'firing' then
                 case when v_alert.starts_ns > v_alert.was_starts + c_same_start then 'superseded' end
-            when v_alert.status = 'firing' then
-                case when v_alert.starts_ns > v_alert.was_starts then 'fired'
-                     when v_alert.starts_ns < v_alert.was_starts then null
-                     when v_now - v_alert.changed_at > p_grace then 'fired'
-                     else 'late' end
             when v_alert.was = 'firing' then
                 case when v_alert.starts_ns >= v_alert.was_starts - c_same_start then 'resolved' end
+            when v_alert.status = 'firing' then
+                case when v_same and v_now - v_alert.changed_at <= p_grace then 'late'
+                     when v_same or v_alert.starts_ns > v_alert.was_starts then 'fired' end
+            when v_same then
+                case when v_alert.ends_ns <= v_alert.was_ends then null
+                     when v_alert.was_ends = 0 then 'orphaned'  -- the episode was closed as stale
+                     when v_alert.late_at is not null then 'confirmed' end
             when v_alert.starts_ns > v_alert.was_starts then 'orphaned'
-            when v_alert.starts_ns = v_alert.was_starts and v_alert.late_at is not null
-                 and v_alert.ends_ns <> v_alert.was_ends then 'confirmed'
         end;
         v_open := v_open or v_alert.was = 'firing' or v_change = 'fired';
         v_bytes := v_bytes and v_alert.seen_digest = v_digest and v_now - v_alert.seen_at <= c_same_bytes;

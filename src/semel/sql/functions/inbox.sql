@@ -11,10 +11,11 @@
 -- Clock: sightings use p_now or the server's; a run's times are always the server's.
 
 -- Accept p_events of one project; answer one row each, in their order.
--- p_events: JSON array of {source, channel, id, agent, input, priority, max_attempts, compare,
---   body, headers, verdict, reason}. id null: no identity, always new. agent null: no run.
---   compare: the same id with other (agent, input) is a conflict. body: index into p_bodies,
---   from 0. verdict: already judged (ignored, quarantined): only a delivery is kept.
+-- p_events: JSON array of {source, channel, id, agent, input, priority, max_attempts, delay,
+--   deadline, compare, body, headers, verdict, reason}. id null: no identity, always new. agent
+--   null: no run. delay, deadline: intervals from now. compare: the same id with other (agent,
+--   input) is a conflict, unless what was first seen of it is not known (an import). body: index
+--   into p_bodies, from 0. verdict: already judged (ignored, quarantined): only a delivery is kept.
 -- At most 256 events; p_memory counts from the last sighting.
 create or replace function semel.event_accept(
     p_project text,
@@ -35,6 +36,8 @@ declare
     v_event   uuid[];
     v_run     uuid[];
     v_new     uuid[];
+    v_due     timestamptz[];
+    v_until   timestamptz[];
     v_pass    boolean;
     v_old     record;
 begin
@@ -58,8 +61,10 @@ begin
         )::semel.offer order by e.n),
         array_agg(coalesce(e.v ->> 'verdict', 'new') order by e.n),
         array_agg(coalesce(e.v ->> 'reason', case when e.v ->> 'id' is null then 'no identity was given'
-                                                  else 'first sighting of this id' end) order by e.n)
-    into v_offer, v_verdict, v_reason
+                                                  else 'first sighting of this id' end) order by e.n),
+        array_agg(v_real + (e.v ->> 'delay')::interval order by e.n),
+        array_agg(v_real + (e.v ->> 'deadline')::interval order by e.n)
+    into v_offer, v_verdict, v_reason, v_due, v_until
     from jsonb_array_elements(v_events) with ordinality as e(v, n)
     cross join lateral (select semel.uuid_at(v_real) as event_id where e.n > 0) as i;
 
@@ -107,7 +112,7 @@ begin
                 end if;
                 v_event[v_old.ord] := v_old.event_id;
                 v_run[v_old.ord] := v_old.run_id;
-                if v_old.new_digest is distinct from v_old.input_digest then
+                if v_old.input_digest is not null and v_old.new_digest is distinct from v_old.input_digest then
                     v_verdict[v_old.ord] := 'conflict';
                     v_reason[v_old.ord] := 'this id was seen with another agent or input';
                 else
@@ -129,8 +134,13 @@ begin
     perform semel.run_create(p_project, array_agg(o.run_id), array_agg(o.agent), array_agg(o.input),
         array_agg(o.priority), array_agg(o.max_attempts), array_agg(o.source), array_agg(o.event_id))
     from unnest(v_offer) as o
-    where v_verdict[o.ord] = 'new' and o.run_id is not null
+    where v_verdict[o.ord] = 'new' and o.run_id is not null and v_due[o.ord] is null and v_until[o.ord] is null
     having count(*) > 0;
+    perform semel.run_create(p_project, array[o.run_id], array[o.agent], array[o.input], array[o.priority],
+        array[o.max_attempts], array[o.source], array[o.event_id], v_due[o.ord], v_until[o.ord])
+    from unnest(v_offer) as o
+    where v_verdict[o.ord] = 'new' and o.run_id is not null
+      and (v_due[o.ord] is not null or v_until[o.ord] is not null);
 
     perform semel.body_keep(p_project, p_bodies, v_now);
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,

@@ -104,7 +104,7 @@ begin
                 where d.project_id = p_project and d.dedupe_key = v_key;
                 exit;
             end if;
-            if v_old.input_digest is distinct from v_digest then
+            if v_old.input_digest is not null and v_old.input_digest <> v_digest then
                 return query select v_old.run_id, v_old.event_id, 'conflict';
                 return;
             end if;

@@ -124,7 +124,8 @@ begin
         order by f.source, f.fingerprint limit p_limit
         for update skip locked
     ), closed as (
-        update semel.fold as f set status = 'resolved', changed_at = v_now, stale_count = f.stale_count + 1
+        -- As of the last sighting, so that a firing after it is judged without grace.
+        update semel.fold as f set status = 'resolved', changed_at = f.seen_at, stale_count = f.stale_count + 1
         from stale as s
         where f.project_id = p_project and f.source = s.source and f.fingerprint = s.fingerprint
         returning 1
