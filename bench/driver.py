@@ -123,12 +123,14 @@ async def _call(
                 job += 1
 
         await asyncio.gather(*(caller(n, time.perf_counter() + 0.3) for n in range(callers)))
-        took.clear()  # so far connections were warmed and statements prepared
+        warmed = len(took)  # so far connections were opened and statements prepared
+        took.clear()
         began = time.perf_counter()
         await asyncio.gather(*(caller(n, began + seconds) for n in range(callers)))
         whole = time.perf_counter() - began
     took.sort()
     return {
+        "calls": warmed + len(took),
         "rate": len(took) / whole,
         "p50_ms": took[len(took) // 2] * 1e3,
         "p99_ms": took[int(len(took) * 0.99)] * 1e3,

@@ -1,24 +1,24 @@
 """How much of a model's state space a test run walks, and what the models share.
 
-HYPOTHESIS_PROFILE: `dev` (the default) and `ci` walk the same schedules each time; `nightly` walks
-a thousand new ones.
+HYPOTHESIS_PROFILE: `dev` (the default) and `ci` walk the same schedules each time, `mutants` too,
+but is content with any schedule that fails; `nightly` walks a thousand new ones.
 """
 
 import os
 from datetime import UTC, datetime
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
+
 from fix_world import Conn
-from hypothesis import HealthCheck, settings
 
 #: Earlier than any time of a model; stands for -infinity, which Python's clock does not know.
 LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
-_EXAMPLES = {"dev": 30, "ci": 30, "nightly": 1000}
-_STEPS = {"dev": 30, "ci": 30, "nightly": 60}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
-#: Seconds that one machine may take.
-TIMEOUT = 3600 if PROFILE == "nightly" else 60
+NIGHTLY = PROFILE == "nightly"
+#: Seconds that one machine may take, most of them to shrink a schedule that failed.
+TIMEOUT = 3600 if NIGHTLY else 240
 
 _TABLES = (
     "run",
@@ -39,10 +39,12 @@ _TABLES = (
 
 def walks(examples: float = 1.0) -> settings:
     """The settings of a machine that wants *examples* times the profile's schedules."""
+    phases = {Phase.generate} | ({Phase.shrink} if PROFILE != "mutants" else set())
     return settings(
-        max_examples=int(_EXAMPLES[PROFILE] * examples),
-        stateful_step_count=_STEPS[PROFILE],
-        derandomize=PROFILE != "nightly",
+        max_examples=int((1000 if NIGHTLY else 30) * examples),
+        stateful_step_count=60 if NIGHTLY else 30,
+        derandomize=not NIGHTLY,
+        phases=phases,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -19,6 +19,10 @@ docs; a test holds the four to one another.
     ├── HandlerFailed       E-RUN-006   what a handler raised
     ├── BadResult           E-RUN-007   what a handler returned is no JSON, or too large
     ├── DoNotRetry          E-RUN-008   a handler raises it: another attempt cannot help
+    ├── NoSuchEvent         E-EVENT-001
+    ├── NotReplayable       E-EVENT-002  its raw body is gone, or reads as no event
+    ├── NotImportable       E-EVENT-003  a table that is no dedupe table, or a source that has none
+    ├── UnreadableInput     E-RUN-009   Python cannot read what PostgreSQL keeps
     ├── UnknownSource       E-SOURCE-001
     ├── NotAuthentic        E-SOURCE-002
     ├── Quarantined         E-SOURCE-003
@@ -189,6 +193,46 @@ class DoNotRetry(SemelError):
     remedy = "Read the reason in `semel run show`; mend the cause and retry or start it again."
 
 
+class NoSuchEvent(SemelError):
+    """No event and no delivery has this id in this project, or its memory has ended."""
+
+    code = "E-EVENT-001"
+    sqlstate = "SMV01"
+    http_status = 404
+    title = "no such event"
+    remedy = "Check the id and the project: `semel event list` shows what is there."
+
+
+class NotReplayable(SemelError):
+    """What came cannot be offered again: its bytes are not kept, or read as no event."""
+
+    code = "E-EVENT-002"
+    sqlstate = "SMV02"
+    http_status = 409
+    title = "not replayable"
+    remedy = "`semel event show` says what is kept of it; `semel run retry` needs no body."
+
+
+class NotImportable(SemelError):
+    """A table is not the one to import from, or its ids are not those of the source."""
+
+    code = "E-EVENT-003"
+    sqlstate = "SMV03"
+    http_status = 400
+    title = "not importable"
+    remedy = "Name a table of this database with the columns that the message lists."
+
+
+class UnreadableInput(SemelError):
+    """The run's input is JSON to PostgreSQL, but too deep or too long a number for Python."""
+
+    code = "E-RUN-009"
+    sqlstate = "SMR09"
+    http_status = 409
+    title = "the input cannot be read"
+    remedy = "Start it again with an input of fewer levels or digits."
+
+
 class UnknownSource(SemelError):
     """No such source is configured in this project."""
 
@@ -294,8 +338,9 @@ class OurFault(SemelError):
 
 
 def tree(root: type[SemelError] = SemelError) -> list[type[SemelError]]:
-    """Every error class below *root*, in the order of their codes."""
-    found = [leaf for child in root.__subclasses__() for leaf in (child, *tree(child))]
+    """Every error class below *root* in this file, in the order of their codes."""
+    own = [child for child in root.__subclasses__() if child.__module__ == __name__]
+    found = [leaf for child in own for leaf in (child, *tree(child))]
     return sorted(found, key=lambda error: error.code)
 
 

@@ -60,7 +60,7 @@ EVENTS: dict[str, Event] = {
     "worker.failed_release": Event(_WARNING, ("reason",)),
     "worker.missed_beat": Event(_WARNING, ("reason",)),
     "worker.started": Event(_INFO, ("worker", "agents")),
-    "worker.stopped": Event(_INFO, ("worker",)),
+    "worker.stopped": Event(_INFO, ("worker", "look_seconds", "claim_seconds_max")),
     "workers.unwoken": Event(_INFO, ("reason",)),
 }
 

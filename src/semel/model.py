@@ -99,7 +99,7 @@ class Claim:
     fence: int
     attempt: int  # 1 for the first start
     max_attempts: int
-    input: Json
+    text: str  # the input as JSON text: decoded where a bad one fails only its own run
     source: str | None
     event_id: UUID | None
     priority: int

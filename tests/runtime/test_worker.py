@@ -135,7 +135,7 @@ def test_sigterm_gives_runs_back_and_uses_no_attempt(
     until(lambda: one(conn, "select count(*) from public.started"))
 
     worker.send_signal(signal.SIGTERM)
-    assert 0 == worker.wait(10)
+    assert 0 == worker.wait(30)
 
     given = row(conn, run_id)
     assert ("PENDING", 1, None) == (given["status"], given["attempt_count"], given["worker_id"])
@@ -155,7 +155,7 @@ def test_sigterm_lets_a_short_handler_finish(conn: Conn, programs: Programs) -> 
     until(lambda: one(conn, "select count(*) from public.started"))
 
     worker.send_signal(signal.SIGTERM)
-    assert 0 == worker.wait(10)
+    assert 0 == worker.wait(30)
 
     assert "COMPLETED" == status(conn, run_id)
 
@@ -170,7 +170,7 @@ def test_a_second_sigint_does_not_wait(conn: Conn, programs: Programs) -> None:
     assert worker.poll() is None
     worker.send_signal(signal.SIGINT)
 
-    assert 0 == worker.wait(10)
+    assert 0 == worker.wait(30)
     assert "PENDING" == status(conn, run_id)
 
 
@@ -258,7 +258,7 @@ def test_a_handler_that_ignores_its_stop_costs_the_process_and_nothing_else(
 
     conn.execute("select semel.run_cancel('p', %s)", (deaf,))
 
-    assert 70 == worker.wait(15)
+    assert 70 == worker.wait(40)
     assert "run.stuck" in programs.log()
     given = row(conn, neighbour)
     assert ("PENDING", 1, True) == (
@@ -309,3 +309,20 @@ def test_a_limit_of_an_agent_holds_over_workers(conn: Conn, programs: Programs) 
         " group by a.run_id) as x",
     )
     assert overlaps <= 2
+
+
+@pytest.mark.parametrize("odd", ["[" * 3000 + "]" * 3000, "1" * 5000])
+def test_an_input_that_python_cannot_read_fails_only_its_own_run(
+    conn: Conn, programs: Programs, odd: str
+) -> None:
+    unreadable = one(conn, "select run_id from semel.run_start('p', 'echo', %s)", odd)
+    beside = start_run(conn, "echo", 2**80)
+    programs.worker(**FAST)
+
+    done = ended(conn, beside)
+    until(lambda: status(conn, unreadable) == "FAILED")
+    failed = conn.execute(
+        "select failure_code, attempt_count from semel.runs where run_id = %s", (unreadable,)
+    )
+    assert ("E-RUN-009", 1) == failed.fetchone()
+    assert ("COMPLETED", 2**80) == (done["status"], done["result"])

@@ -42,7 +42,7 @@ def test_a_claim_leases_counts_and_fences(conn: Conn) -> None:
 
     [held] = claim(conn)
 
-    assert (run_id, 1, 1, {"n": 1}) == (held.run_id, held.fence, held.attempt, held.input)
+    assert (run_id, 1, 1, '{"n": 1}') == (held.run_id, held.fence, held.attempt, held.text)
     now = row(conn, run_id)
     assert ("RUNNING", "w1", NOW + LEASE) == (
         now["status"],

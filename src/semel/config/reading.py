@@ -37,7 +37,9 @@ _EXTRAS = frozenset(
 )
 
 
-def load(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Settings:
+def load(
+    environ: Mapping[str, str] = os.environ, cwd: Path | None = None, *, secrets: bool = True
+) -> Settings:
     """
     The settings of this process.
 
@@ -45,6 +47,8 @@ def load(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Se
         environ: SEMEL_CONFIG names the file; SEMEL_<KEY> and SEMEL_<SECTION>_<KEY> set one
             value each. An empty variable counts as unset.
         cwd: Where semel.toml is looked for and relative paths begin.
+        secrets: False for who takes no requests: a source's secrets are not looked up, so they
+            need not be there.
 
     Raises:
         BadConfig: naming the setting and the mend.
@@ -58,7 +62,7 @@ def load(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Se
     told = _file(base, env.get("SEMEL_CONFIG"))
     known("semel.toml", told, (*_TOP, "sources", *_SECTIONS))
     top = _values("", _TOP, {key: told[key] for key in _TOP if key in told}, env)
-    sources = _sources(told, environ)
+    sources = _sources(told, environ, secrets=secrets)
     references = [secret.reference for source in sources for secret in source.secrets]
     dsn = top.get("dsn")
     if dsn is not None and dsn.startswith(("env:", "file:")):
@@ -111,7 +115,9 @@ def _values(
     return values
 
 
-def _sources(told: Mapping[str, Any], environ: Mapping[str, str]) -> list[Source]:
+def _sources(
+    told: Mapping[str, Any], environ: Mapping[str, str], *, secrets: bool
+) -> list[Source]:
     types = {key: kind for key, kind in _types(Source).items() if key != "name"}
     found = []
     for name, settings in table("[sources]", told.get("sources", {})).items():
@@ -121,19 +127,21 @@ def _sources(told: Mapping[str, Any], environ: Mapping[str, str]) -> list[Source
         for key in ("channel", "agent"):
             if key not in values:
                 raise BadConfig(f"{at} has no {key}: add {key} = ...")
-        secrets = _secrets(at, values.pop("secrets", []), environ)
+        own = _secrets(at, values.pop("secrets", []), environ, unread=not secrets)
         read_values = {
             key: read(f"{at} {key}", types[key], value) for key, value in values.items()
         }
-        found.append(Source(name=name, secrets=secrets, **read_values))
+        found.append(Source(name=name, secrets=own, **read_values))
     return found
 
 
-def _secrets(at: str, told: Any, environ: Mapping[str, str]) -> tuple[Secret, ...]:
+def _secrets(
+    at: str, told: Any, environ: Mapping[str, str], *, unread: bool
+) -> tuple[Secret, ...]:
     if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
         raise BadConfig(f'{at} secrets: write a list of references, as in ["env:NAME"]')
     try:
-        return tuple(Secret(reference=each, environ=environ) for each in told)
+        return tuple(Secret(reference=each, environ=environ, unread=unread) for each in told)
     except BadConfig as bad:
         raise BadConfig(f"{at} secrets: {bad}") from None
 

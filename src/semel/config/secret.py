@@ -29,16 +29,28 @@ class Secret:
 
     reference: str  # "env:NAME" or "file:/path"
     environ: InitVar[Mapping[str, str] | None] = None  # the process's own if None
+    unread: InitVar[bool] = False  # only the reference is wanted: nothing is looked up
     _value: str = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self, environ: Mapping[str, str] | None) -> None:
+    def __post_init__(self, environ: Mapping[str, str] | None, unread: bool) -> None:
         if not self.reference.startswith(("env:", "file:")):
             raise BadConfig('a secret is written out: write "env:NAME" or "file:/path" instead')
-        value = dereference(self.reference, os.environ if environ is None else environ)
+        value = (
+            ""
+            if unread
+            else dereference(self.reference, os.environ if environ is None else environ)
+        )
         object.__setattr__(self, "_value", value)
 
     def reveal(self) -> str:
-        """The secret itself; never empty."""
+        """
+        The secret itself; never empty.
+
+        Raises:
+            BadConfig: it was not read.
+        """
+        if not self._value:
+            raise BadConfig(f"{self.reference} was not read: this command takes no requests")
         return self._value
 
 

@@ -68,7 +68,7 @@ class WorkerSettings:
     heartbeat: timedelta = FOLLOWS  # min(10 s, lease/6)
     dead_after: timedelta = FOLLOWS  # 3 heartbeats: a silent worker loses its runs
     pause: timedelta = FOLLOWS  # 2 heartbeats: a worker that cannot beat stops starting work
-    poll: timedelta = timedelta(seconds=0.5)  # longest look away from the queue, 0.05 s to 60 s
+    poll: timedelta = timedelta(seconds=1)  # longest look away from the queue, 0.05 s to 60 s
     drain: timedelta = timedelta(seconds=2)  # how long a stop waits for handlers
     hard_stop: timedelta = timedelta(seconds=30)  # a handler told to stop must have; 1 s to 1 h
 

@@ -51,12 +51,13 @@ def project_of_run(run_id: UUID, projects: Sequence[str]) -> Call[str | None]:
     )
 
 
-def project_of_event(event_id: UUID, projects: Sequence[str]) -> Call[str | None]:
-    """The one of *projects* that has this event."""
+def project_of_arrival(told: UUID, projects: Sequence[str]) -> Call[str | None]:
+    """The one of *projects* that has this event or this delivery."""
     return Call(
         "select p from unnest(%s::text[]) as p where exists"
-        " (select from semel.events as e where e.project_id = p and e.event_id = %s)",
-        (list(projects), event_id),
+        " (select from semel.events as e where e.project_id = p and e.event_id = %s)"
+        " or exists (select from semel.delivery_find(p, %s))",
+        (list(projects), told, told),
         _first,
     )
 

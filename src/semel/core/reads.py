@@ -7,6 +7,7 @@ come newest first, a page at a time. Nothing here changes anything.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from semel.model import Json
 
     Record: TypeAlias = dict[str, Json]
+    Watched: TypeAlias = tuple[datetime, list[Record]]
 
 PAGE = 50
 PAGE_MAX = 200
@@ -117,24 +119,109 @@ def explain_event(project: str, source: str, provider_id: str) -> Call[list[Reco
 
 
 def list_deliveries(
-    project: str, *, verdict: str | None = None, source: str | None = None, limit: int = PAGE
+    project: str,
+    *,
+    verdict: str | None = None,
+    source: str | None = None,
+    before: UUID | None = None,
+    limit: int = PAGE,
 ) -> Call[list[Record]]:
-    """The latest deliveries, newest first; `verdict` finds the quarantined ones."""
+    """
+    The latest deliveries, newest first; `verdict` finds the quarantined ones.
+
+    *before* is the last delivery_id of the page before.
+    """
     return Call(
         "select to_jsonb(d) from semel.deliveries as d where d.project_id = %s"
+        " and (%s::uuid is null or (d.received_at, d.delivery_id) < ("
+        "  select f.received_at, f.delivery_id from semel.delivery_find(%s, %s) as f))"
         " and (%s::text is null or d.verdict = %s) and (%s::text is null or d.source = %s)"
         " order by d.received_at desc, d.delivery_id desc limit %s",
-        (project, verdict, verdict, source, source, limit),
+        (project, before, project, before, verdict, verdict, source, source, limit),
         _records,
     )
 
 
-def list_agents(project: str) -> Call[list[Record]]:
-    """Agents that a worker has announced, by name."""
+def show_delivery(project: str, delivery_id: UUID) -> Call[Record | None]:
+    """One delivery, by its own id."""
     return Call(
-        "select to_jsonb(a) from semel.agents as a where a.project_id = %s order by a.agent",
-        (project,),
+        "select to_jsonb(d) from semel.delivery_find(%s, %s) as f join semel.deliveries as d"
+        " on d.received_at = f.received_at and d.delivery_id = f.delivery_id"
+        " where d.project_id = %s and d.delivery_id = %s",
+        (project, delivery_id, project, delivery_id),
+        _record,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a run is asked to do, and the event that made it."""
+
+    agent: str
+    input: Json
+    event_id: UUID | None
+
+    @property
+    def what(self) -> tuple[str, Json]:
+        """What a handler can tell runs apart by."""
+        return self.agent, self.input
+
+
+def work_of(project: str, run_id: UUID | None) -> Call[Work | None]:
+    """The work of a run; None if it is not there."""
+    return Call(
+        "select r.agent, r.input, r.event_id from semel.runs as r"
+        " where r.project_id = %s and r.run_id = %s",
+        (project, run_id),
+        lambda rows: Work(*rows[0]) if rows else None,
+    )
+
+
+def list_agents(project: str) -> Call[list[Record]]:
+    """
+    Agents that a worker has announced or that have live runs, by name.
+
+    *waiting* and *running* count their live runs; max_running is the limit, null for none.
+    """
+    return Call(
+        "select jsonb_build_object('project_id', %s::text, 'agent', coalesce(a.agent, c.agent),"
+        " 'waiting', coalesce(c.waiting, 0), 'running', coalesce(c.running, 0),"
+        " 'max_running', a.max_running, 'max_attempts', a.max_attempts, 'executor', a.executor,"
+        " 'paused_at', a.paused_at, 'seen_at', a.seen_at)"
+        " from (select * from semel.agents as a where a.project_id = %s) as a"
+        " full join (select r.agent,"
+        "   count(*) filter (where r.status in ('PENDING', 'RESUMED')) as waiting,"
+        "   count(*) filter (where r.status = 'RUNNING') as running"
+        "  from semel.runs as r where r.project_id = %s and r.status in"
+        "   ('PENDING', 'RUNNING', 'WAITING_TOOL', 'WAITING_APPROVAL', 'RESUMED')"
+        "  group by r.agent) as c on c.agent = a.agent"
+        " order by coalesce(a.agent, c.agent)",
+        (project, project, project),
         _records,
+    )
+
+
+def watch_runs(
+    project: str, known: Sequence[UUID], since: datetime | None, *, newest: int = PAGE_MAX
+) -> Call[Watched]:
+    """
+    The database's clock, and what may have changed of a project's runs, in no order.
+
+    That is the *newest* runs, those *known*, and of what ended after *since* the first thousand.
+    A run may come twice.
+    """
+    return Call(
+        "with changed as ("
+        "  (select r.* from semel.runs as r where r.project_id = %s"
+        "   order by r.run_id desc limit %s)"
+        "  union all select r.* from semel.runs as r"
+        "   where r.project_id = %s and r.run_id = any (%s::uuid[])"
+        "  union all (select r.* from semel.runs as r"
+        "   where r.project_id = %s and r.finished_at > %s order by r.finished_at limit 1000))"
+        " select seen.at, to_jsonb(c) - '{input,result,saga_steps}'::text[]"
+        " from (select clock_timestamp() as at) as seen left join changed as c on true",
+        (project, newest, project, list(known), project, since),
+        lambda rows: (rows[0][0], [_utc(row[1]) for row in rows if row[1] is not None]),
     )
 
 

@@ -138,7 +138,7 @@ def run_claim(
                 fence=row[1],
                 attempt=row[2],
                 max_attempts=row[3],
-                input=json.loads(row[4]),
+                text=row[4],
                 source=row[5],
                 event_id=row[6],
                 priority=row[7],

@@ -8,13 +8,14 @@ decides what is past its time; nothing here reads a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from semel.core.call import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +28,21 @@ class Need:
     purge: bool  # things past their time
 
 
-def due_projects(*, now: datetime | None = None) -> Call[list[Need]]:
+#: How often a project is purged.
+PURGE_EVERY = timedelta(minutes=10)
+
+
+def due_projects(
+    *, purge_every: timedelta = PURGE_EVERY, now: datetime | None = None
+) -> Call[list[Need]]:
     """
-    The projects that need something.
+    The projects that need something; a purge, *purge_every* after the last.
 
     Source: sql/functions/upkeep.sql, due_projects.
     """
     return Call(
-        "select project_id, held, due, purge from semel.due_projects(p_now => %s)",
-        (now,),
+        "select project_id, held, due, purge from semel.due_projects(%s, p_now => %s)",
+        (purge_every, now),
         lambda rows: [
             Need(project=project, held=held, due=due, purge=purge)
             for project, held, due, purge in rows

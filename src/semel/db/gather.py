@@ -2,8 +2,8 @@
 Group commit: what arrives while one batch is on its way makes the next.
 
 Alone, an item waits for nobody; under load one transaction carries hundreds. Each caller is
-answered after the commit of its batch. A batch that fails is sent again one by one, so that a bad
-item fails only itself.
+answered after the commit of its batch. A batch that fails is sent again one by one, side by side
+and out of the next batch's way, so that a bad or slow item costs only itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 I = TypeVar("I")  # noqa: E741 - an item
 O = TypeVar("O")  # noqa: E741 - its outcome
+
+
+#: Items of failed batches that are sent at the same time.
+STRAYS_MAX = 4
 
 
 class Gather(Generic[I, O]):
@@ -34,6 +38,8 @@ class Gather(Generic[I, O]):
         self._batch_max = batch_max
         self._waiting: list[tuple[I, asyncio.Future[O]]] = []
         self._task: asyncio.Task[None] | None = None
+        self._strays: set[asyncio.Task[None]] = set()
+        self._few = asyncio.Semaphore(STRAYS_MAX)
 
     async def add(self, item: I) -> O:
         """
@@ -50,9 +56,10 @@ class Gather(Generic[I, O]):
 
     async def close(self) -> None:
         """Stop. What was not sent is cancelled; its callers are."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, *self._strays) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_on(self) -> None:
         try:
@@ -75,10 +82,16 @@ class Gather(Generic[I, O]):
         except Exception as error:  # noqa: BLE001 - it belongs to who waits, one by one
             if len(batch) > 1:
                 for entry in batch:
-                    await self._settle([entry])
+                    stray = asyncio.create_task(self._settle_alone(entry))
+                    self._strays.add(stray)
+                    stray.add_done_callback(self._strays.discard)
             elif not batch[0][1].done():
                 batch[0][1].set_exception(error)
             return
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             if not future.done():  # who waited may have gone
                 future.set_result(outcome)
+
+    async def _settle_alone(self, entry: tuple[I, asyncio.Future[O]]) -> None:
+        async with self._few:
+            await self._settle([entry])

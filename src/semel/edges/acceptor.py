@@ -78,9 +78,7 @@ class Acceptor:
         """
         if len(offers) == 1 and now is None:
             return [await self._gather(project).add(offers[0])]
-        call = inbox.event_accept(
-            project, offers, memory=self._memory, patient=False, now=now
-        )
+        call = inbox.event_accept(project, offers, memory=self._memory, patient=False, now=now)
         accepted = await self._commit(project, call)
         await self._wake(_agents(offers, accepted))
         return accepted

@@ -40,6 +40,8 @@ _KEPT = frozenset(
         "user-agent",
     }
 )
+#: An event's name, and kept as such anyway, though it is called a key.
+_NAMES = frozenset({"idempotency-key", "idempotency_key"})
 _SECRET = (
     "auth",
     "cookie",
@@ -62,6 +64,7 @@ class Request:
     body: bytes
     local: bool  # sent by a program on this machine, and not through a proxy or a browser
     now: datetime | None = None  # a test's clock; None: the real one
+    admitted: bool = False  # it was verified when it came, and is read again from the store
 
     def values(self, name: str) -> list[str]:
         """What every line of the header *name* says."""
@@ -84,7 +87,7 @@ def admit(
     request: Request, source: Source, given: Callable[[Request], Iterable[bytes]]
 ) -> None:
     """
-    Let an authentic request pass.
+    Let an authentic request pass, and one that passed when it came.
 
     Args:
         request: What came.
@@ -95,6 +98,8 @@ def admit(
     Raises:
         NotAuthentic: anything else.
     """
+    if request.admitted:
+        return
     if not source.secrets:
         if request.local:
             return
@@ -155,7 +160,8 @@ def kept(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
             continue
         if len(said) >= HEADERS_MAX and name not in said:
             break
-        text = "***" if any(word in name for word in _SECRET) else value
+        hidden = name not in _NAMES and any(word in name for word in _SECRET)
+        text = "***" if hidden else value
         said[name] = f"{said[name]}, {text}" if name in said else text
     return {
         name: "".join(char if char.isprintable() else "?" for char in value[:HEADER_CHARS_MAX])

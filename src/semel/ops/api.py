@@ -2,8 +2,8 @@
 The API: /v1/{project}/..., for programs with a bearer token.
 
 A token belongs to one project and one role. A start is an event of source `api`, or of the
-source its token is bound to, so a client's retry with the same key finds the first run. Reads
-are the views as JSON.
+source its token is bound to, so a client's retry with the same key finds the first run. What an
+operator may do to a run, SQL decides. Reads are the views as JSON.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import psycopg
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from semel.config.settings import AGENT, PROJECT
-from semel.core import reads
+from semel.config.settings import PROJECT
+from semel.core import reads, runs
 from semel.core.text import load_object
 from semel.core.tokens import token_check
 from semel.db.execute import arun
-from semel.edges import body, idempotency_key
+from semel.edges import body, idempotency_key, start
 from semel.edges.acceptor import ours
 from semel.edges.channel import kept
 from semel.edges.ingress import clock, respond
-from semel.errors import BadRequest, Forbidden, NoSuchRun, Unauthenticated
-from semel.model import Offer, RunStatus
+from semel.errors import BadRequest, Forbidden, NoSuchRun, RunRefused, Unauthenticated
+from semel.model import RunStatus, Verdict
 from semel.ops.query import Query
 
 if TYPE_CHECKING:
@@ -44,9 +44,10 @@ T = TypeVar("T")
 
 READERS: frozenset[Role] = frozenset({"viewer", "operator", "approver", "admin"})
 STARTERS: frozenset[Role] = frozenset({"producer", "operator", "admin"})
+OPERATORS: frozenset[Role] = frozenset({"operator", "admin"})
 
-_MEMBERS = frozenset({"agent", "input", "priority"})
 TOKEN_CHARS_MAX = 500
+REASON_CHARS_MAX = 500
 
 
 class Api:
@@ -72,6 +73,8 @@ class Api:
         }
         return [
             Route("/v1/{project}/runs", self._runs, methods=["GET", "POST"]),
+            Route("/v1/{project}/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
+            Route("/v1/{project}/runs/{run_id}/retry", self.retry_run, methods=["POST"]),
             *(
                 Route(f"/v1/{{project}}/{path}", self._reader(get))
                 for path, get in gets.items()
@@ -99,20 +102,39 @@ class Api:
         key = idempotency_key.find(
             headers, required=configured is not None and configured.require_key
         )
-        agent, given, priority = _start(load_object(raw))
-        offer = Offer(
-            source=source,
-            channel="api",
-            id=key,
-            agent=agent,
-            input=given,
-            priority=priority,
-            compare=key is not None,
-            body=raw,
-            headers=kept(headers),
-        )
+        offer = start.read(project, source, raw, key=key, headers=kept(headers))
         now = clock(request) if self._settings.testing else None
         return respond(await self._acceptor.accept(project, [offer], now=now))
+
+    async def cancel_run(self, request: Request) -> Response:
+        """End a run that has not ended."""
+        run_id, reason = await self._operate(request)
+        call = runs.run_cancel(
+            request.path_params["project"], run_id, reason=reason or "cancelled over the API"
+        )
+        outcome, found = await self._run(call)
+        return _operated(run_id, outcome, found, "CANCELLED")
+
+    async def retry_run(self, request: Request) -> Response:
+        """Let a failed or cancelled run start again."""
+        run_id, _ = await self._operate(request)
+        outcome, found = await self._run(runs.run_retry(request.path_params["project"], run_id))
+        return _operated(run_id, outcome, found, "PENDING")
+
+    async def _operate(self, request: Request) -> tuple[UUID, str | None]:
+        """The run that an operator means, and the reason in the body, if there is one."""
+        await self._grant(request, OPERATORS)
+        run_id = _run_id(request)
+        raw = await body.whole(request, self._settings.server)
+        told = load_object(raw) if raw else {}
+        reason = told.get("reason")
+        if set(told) - {"reason"}:
+            raise BadRequest("the body has an unknown member: there is reason")
+        if reason is not None and not (
+            isinstance(reason, str) and 0 < len(reason) <= REASON_CHARS_MAX
+        ):
+            raise BadRequest(f"reason is a text of 1 to {REASON_CHARS_MAX} characters")
+        return run_id, reason
 
     async def list_runs(self, request: Request, project: str) -> Response:
         """A page of runs, newest first."""
@@ -128,19 +150,27 @@ class Api:
 
     async def show_run(self, request: Request, project: str) -> Response:
         """One run with its timeline."""
-        told = request.path_params["run_id"]
-        try:
-            run_id = UUID(told)
-        except ValueError:
-            raise BadRequest(f"{told[:80]!r} is no run id: it is a UUID") from None
+        run_id = _run_id(request)
         found = await self._run(reads.show_run(project, run_id))
         if found is None:
             raise NoSuchRun(f"there is no run {run_id} in project {project!r}")
         return JSONResponse(found)
 
     async def list_events(self, request: Request, project: str) -> Response:
-        """A page of events, newest first."""
-        query = Query(request, "source", "cursor", "limit")
+        """A page of events, newest first; with a verdict, of the deliveries that got it."""
+        query = Query(request, "source", "verdict", "cursor", "limit")
+        verdict = query.one_of("verdict", Verdict)
+        if verdict is not None:
+            found = await self._run(
+                reads.list_deliveries(
+                    project,
+                    verdict=verdict,
+                    source=query.text("source"),
+                    before=query.uuid("cursor"),
+                    limit=query.limit() + 1,
+                )
+            )
+            return query.page("events", found, "delivery_id")
         call = reads.list_events(
             project,
             source=query.text("source"),
@@ -150,7 +180,7 @@ class Api:
         return query.page("events", await self._run(call), "event_id")
 
     async def list_agents(self, request: Request, project: str) -> Response:
-        """Every agent that a worker has announced."""
+        """Every agent with its limits, and how many of its runs wait and run."""
         Query(request)
         return JSONResponse({"agents": await self._run(reads.list_agents(project))})
 
@@ -190,14 +220,18 @@ class Api:
             raise ours(error) from error
 
 
-def _start(told: dict[str, Any]) -> tuple[str, Any, int]:
-    """(agent, input, priority) of a request to start a run."""
-    unknown = sorted(set(told) - _MEMBERS)
-    if unknown:
-        raise BadRequest(f"unknown member {unknown[0]!r}: there are agent, input and priority")
-    agent, priority = told.get("agent"), told.get("priority", 5)
-    if not isinstance(agent, str) or not AGENT.fullmatch(agent):
-        raise BadRequest("agent is missing or no agent's name: 1 to 128 of A-Z, a-z, 0-9, _.-")
-    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= 9:  # noqa: PLR2004
-        raise BadRequest("priority is a whole number from 0 (last) to 9 (first)")
-    return agent, told.get("input"), priority
+def _run_id(request: Request) -> UUID:
+    told = request.path_params["run_id"]
+    try:
+        return UUID(told)
+    except ValueError:
+        raise BadRequest(f"{told[:80]!r} is no run id: it is a UUID") from None
+
+
+def _operated(run_id: UUID, outcome: str, found: str | None, status: str) -> Response:
+    """What became of an operator's wish; *found* is the state before, *status* the one after."""
+    if outcome == "unknown":
+        raise NoSuchRun(f"there is no run {run_id} in this project")
+    if outcome == "refused":
+        raise RunRefused(f"run {run_id} is {found}, which does not allow it")
+    return JSONResponse({"run_id": str(run_id), "outcome": outcome, "status": status})

@@ -51,15 +51,12 @@ def database(settings: Settings, *, make: bool = False) -> Generator[str, None, 
             ) from None
         yield settings.dsn
         return
-    try:
-        if not make and not _is_there(settings):
-            raise errors.DatabaseUnreachable(
-                f"SEMEL_DSN is not set and there is no database in {settings.home} yet:"
-                " start one with `semel up` or `semel db start`"
-            )
-        server = embedded.use(settings.home)
-    except embedded.EmbeddedError as error:
-        raise errors.EmbeddedError(str(error)) from error
+    if not make and not _is_there(settings):
+        raise errors.DatabaseUnreachable(
+            f"SEMEL_DSN is not set and there is no database in {settings.home} yet:"
+            " start one with `semel up` or `semel db start`"
+        )
+    server = embedded.use(settings.home)
     with embedded.guarded(server):
         yield server.dsn
 

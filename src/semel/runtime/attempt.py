@@ -49,8 +49,8 @@ class Attempt:
 
     __slots__ = (
         "_agent",
-        "_run",
         "_shop",
+        "_stops",
         "_task",
         "_writing",
         "alone",
@@ -72,7 +72,7 @@ class Attempt:
         self.stopped = False  # ended because it was told to, with nothing written
         self._agent = agent
         self._shop = shop
-        self._run = Run.of(claim)
+        self._stops: list[bool] = []  # filled from any thread
         self._writing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -88,7 +88,7 @@ class Attempt:
 
     def stop(self) -> None:
         """Tell the handler to stop; from any thread, more than once."""
-        self._run.stop()
+        self._stops.append(True)
         self._shop.loop.call_soon_threadsafe(self._interrupt)
 
     def _interrupt(self) -> None:
@@ -121,36 +121,37 @@ class Attempt:
         try:
             if self.alone or self._agent.executor == "process":
                 return await self._shop.children.execute(self.claim, fresh=self.alone)
+            run = Run.of(self.claim, self._stops)
             if self._agent.is_async:
-                return await self._on_loop()
-            return await self._in_thread()
+                return await self._on_loop(run)
+            return await self._in_thread(run)
         except asyncio.CancelledError:
             return Stopped()
-        except Exception as error:  # noqa: BLE001 - a child that cannot start ends the attempt only
+        except Exception as error:  # noqa: BLE001 - what is not the handler's ends the attempt only
             return of_error(error)
 
-    async def _on_loop(self) -> Outcome:
+    async def _on_loop(self, run: Run) -> Outcome:
         try:
-            return of_result(await self._agent.handler(self._run))
+            return of_result(await self._agent.handler(run))
         except asyncio.CancelledError as cancelled:
             # Ours to stop, or the handler cancelled itself: only a flagged run was told to.
-            return Stopped() if self._run.cancelled else of_error(cancelled)
+            return Stopped() if run.cancelled else of_error(cancelled)
         except BaseException as error:  # noqa: BLE001 - SystemExit ends the attempt, not the worker
             return of_error(error)
 
-    async def _in_thread(self) -> Outcome:
+    async def _in_thread(self, run: Run) -> Outcome:
         def call() -> Outcome:
             try:
-                return of_result(self._agent.handler(self._run))
+                return of_result(self._agent.handler(run))
             except BaseException as error:  # noqa: BLE001 - as above
                 return of_error(error)
 
-        thread = asyncio.get_running_loop().run_in_executor(self._shop.threads, call)
+        thread = self._shop.loop.run_in_executor(self._shop.threads, call)
         while True:
             # A thread cannot be interrupted, only asked: its slot is taken until it answers.
             with suppress(asyncio.CancelledError):
                 outcome = await asyncio.shield(thread)
-                return Stopped() if self._run.cancelled else outcome
+                return Stopped() if run.cancelled else outcome
 
     async def _write(self, outcome: Outcome) -> str:
         match outcome:

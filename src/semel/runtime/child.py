@@ -42,7 +42,7 @@ def encode(claim: Claim) -> bytes:
         "fence": claim.fence,
         "attempt": claim.attempt,
         "max_attempts": claim.max_attempts,
-        "input": claim.input,
+        "text": claim.text,
         "source": claim.source,
         "event_id": str(claim.event_id) if claim.event_id else None,
         "priority": claim.priority,
@@ -77,9 +77,10 @@ def outcome_of(line: bytes) -> Done | Failed:
     return Done(fields["done"]) if "done" in fields else Failed(*fields["failed"])
 
 
-def execute(handler: Any, run: Run) -> Done | Failed:
+def execute(handler: Any, claim: Claim) -> Done | Failed:
     """Call *handler* to its end, whatever it raises."""
     try:
+        run = Run.of(claim, [])
         if inspect.iscoroutinefunction(handler):
             return of_result(asyncio.run(handler(run)))
         return of_result(handler(run))
@@ -104,8 +105,7 @@ def main(target: str, fd: int) -> None:
     threading.Thread(target=listen, daemon=True).start()
     while True:
         claim = decode(lines.get())
-        run = Run.of(claim)
-        worker.sendall(outcome_line(execute(app.agents[claim.agent].handler, run)))
+        worker.sendall(outcome_line(execute(app.agents[claim.agent].handler, claim)))
         sys.stdout.flush()
 
 

@@ -67,6 +67,7 @@ class Claimer:
         self._pairs: dict[tuple[str, str], Pair] = {}
         self._look_at = 0.0
         self.look_seconds = 0.0  # what looks from the start have cost so far
+        self.claim_seconds_max = 0.0  # the longest claim so far
 
     def wake(self) -> None:
         """Somebody said there is work: look everywhere at once."""
@@ -89,6 +90,7 @@ class Claimer:
             return []
         pair.claims += not alone
         stop_here("worker.claim.before")
+        began = boottime()
         claims = await self._link.run(
             runs.run_claim(
                 pair.project,
@@ -102,6 +104,7 @@ class Claimer:
                 oldest=not alone and pair.claims % OLDEST_EVERY == 0,
             )
         )
+        self.claim_seconds_max = max(self.claim_seconds_max, boottime() - began)
         stop_here("worker.claim.after")
         for claim in claims:
             pair.marks[claim.lane] = max(

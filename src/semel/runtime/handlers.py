@@ -8,13 +8,14 @@ returns JSON. What it raises ends the attempt, never the worker.
 from __future__ import annotations
 
 import inspect
+import json
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from semel import log
-from semel.errors import BadConfig
+from semel.errors import BadConfig, UnreadableInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,10 +96,6 @@ class Run:
         """Whether this attempt is to stop; an async handler is cancelled as well."""
         return bool(self._stops)
 
-    def stop(self) -> None:
-        """Ask the handler to stop."""
-        self._stops.append(True)
-
     def log(self, message: str, /, **fields: Json) -> None:
         """Write one line to the worker's log, with the run and attempt beside it."""
         log.event(
@@ -107,14 +104,24 @@ class Run:
         )
 
     @classmethod
-    def of(cls, claim: Claim) -> Run:
-        """The run that *claim* leases."""
+    def of(cls, claim: Claim, stops: list[bool]) -> Run:
+        """
+        The run that *claim* leases, told to stop when *stops* is filled.
+
+        Raises:
+            UnreadableInput: Python cannot read the input, though PostgreSQL keeps it.
+        """
+        try:
+            value = json.loads(claim.text)
+        except (ValueError, RecursionError) as bad:
+            raise UnreadableInput(f"the input cannot be read: {bad}"[:300]) from None
         return cls(
             id=claim.run_id,
             project=claim.project,
             agent=claim.agent,
-            input=claim.input,
+            input=value,
             attempt=claim.attempt,
             fence=claim.fence,
             event=EventRef(id=claim.event_id, source=claim.source) if claim.event_id else None,
+            _stops=stops,
         )

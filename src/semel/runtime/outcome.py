@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semel.core.text import dump
-from semel.errors import BadResult, DoNotRetry, HandlerFailed
+from semel.errors import BadResult, DoNotRetry, HandlerFailed, UnreadableInput
 
 #: A larger result is refused: keep it elsewhere and return where.
 RESULT_BYTES_MAX = 1024 * 1024
@@ -74,6 +74,6 @@ def of_error(error: BaseException) -> Failed:
     said = "".join(traceback.format_exception_only(error)).strip()
     reason = f"{said}\n{frames}".strip().replace("\0", "\\0")
     clean = reason.encode("utf-8", "backslashreplace").decode()
-    if isinstance(error, DoNotRetry):
-        return Failed(DoNotRetry.code, clean[:REASON_CHARS_MAX], retryable=False)
+    if isinstance(error, DoNotRetry | UnreadableInput):
+        return Failed(error.code, clean[:REASON_CHARS_MAX], retryable=False)
     return Failed(HandlerFailed.code, clean[:REASON_CHARS_MAX])

@@ -1,10 +1,10 @@
 """
 Upkeep: the sweeps that keep promises which no worker keeps for itself.
 
-Every second the database is asked which projects need something; they get it: due retries and
+Every few seconds the database is asked which projects need something; they get it: due retries and
 delayed starts become claimable, deadlines are enforced, and every five seconds (sooner where
-dead_after is short) the runs of lost workers are recovered. Once a minute and project, what is past
-its retention is purged in small batches; every ten minutes partitions are made and dropped. Any
+dead_after is short) the runs of lost workers are recovered. Every ten minutes, project by project, what is past
+its retention is purged in small batches; and as often partitions are made and dropped. Any
 number of upkeep processes may run: a project's row lets one of them sweep it at a time.
 """
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from semel.core.call import Call
     from semel.core.upkeep import Need
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 2.5
 REAP_SECONDS_MAX = 5.0
 PARTITION_SECONDS = 600.0
-#: Batches of one kind in one purge; the rest waits for the next minute.
+#: Batches of one kind in one purge; the rest waits for the next one.
 BATCHES_MAX = 20
 BATCH_ROWS = 1000
 #: An alert episode that nobody spoke of for this long is closed.
@@ -88,7 +88,7 @@ class Upkeep:
         done: Counter[str] = Counter()
         with self._connect() as conn:
             done["partitions"] = self._partitions(conn, now=now)
-            for need in run(conn, upkeep.due_projects(now=now)):
+            for need in run(conn, upkeep.due_projects(purge_every=timedelta(0), now=now)):
                 done["projects"] += 1
                 done["due"] += self._due(conn, need.project)
                 done["reaped"] += self._reap(conn, need.project)

@@ -283,7 +283,12 @@ class Worker:
         await self._claims.close()
         await self._writes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        log.event("worker.stopped", worker=self.id)
+        log.event(
+            "worker.stopped",
+            worker=self.id,
+            look_seconds=round(self._claimer.look_seconds, 4),
+            claim_seconds_max=round(self._claimer.claim_seconds_max, 4),
+        )
 
     async def _finish_up(self, seconds: float) -> None:
         """Let handlers end by themselves for a while, or until somebody hurries."""

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+from semel import errors
+
 __all__ = ["EmbeddedError"]
 
 TAIL_LINES_MAX = 20
 TAIL_BYTES_MAX = 8_192
 
 
-class EmbeddedError(Exception):
+class EmbeddedError(errors.EmbeddedError):
     """
-    The embedded server cannot be used. The text says why, and what to do.
+    E-DB-003 with its log: the embedded server cannot be used. The text says why, and what to do.
 
     Attributes:
         problem: The text without the log.

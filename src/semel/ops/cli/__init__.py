@@ -17,12 +17,28 @@ import typer
 from semel.db.execute import translated
 from semel.errors import BadRequest, SemelError
 from semel.ops import leash
-from semel.ops.cli import agent, db, event, look, process, run, schema, screen, token, up
+from semel.ops.cli import (
+    agent,
+    db,
+    event,
+    legacy,
+    look,
+    process,
+    run,
+    schema,
+    screen,
+    token,
+    up,
+    watch,
+)
 from semel.ops.cli.command import Desk, JsonFlag, ProjectName, checked, command
 
 INTERRUPTED = 130
 #: Every way of misusing a command; typer names only one of the family.
 _Misuse = cast("type[Exception]", typer.BadParameter.__base__)
+
+#: Verbs that have a file of their own: importing it adds them to their noun.
+VERBS = (legacy.import_legacy, watch.watch)
 
 app = typer.Typer(
     help="Work that happens exactly once and survives crashes, on PostgreSQL.",

@@ -4,25 +4,50 @@ from typing import Annotated, Any
 
 import typer
 
+from semel.config.settings import AGENT
 from semel.core import reads, runs
 from semel.db.execute import run
 from semel.ops.cli.command import Desk, command, group
 
 agent = group("Agents.")
 
-Name = Annotated[str, typer.Argument(metavar="AGENT")]
-_COLUMNS = ("agent", "project_id", "max_attempts", "executor", "paused_at", "seen_at")
+_COLUMNS = (
+    "agent",
+    "project_id",
+    "waiting",
+    "running",
+    "max_running",
+    "max_attempts",
+    "executor",
+    "paused_at",
+    "seen_at",
+)
+
+
+def _name(written: str) -> str:
+    if not AGENT.fullmatch(written):
+        raise typer.BadParameter(
+            f"{written[:150]!r} is no agent: 1 to 128 of A-Z, a-z, 0-9, _, . and -"
+        )
+    return written
+
+
+Name = Annotated[str, typer.Argument(metavar="AGENT", parser=_name)]
 
 
 @command(agent, "list")
 def list_(desk: Desk) -> None:
-    """Agents that a worker has announced."""
+    """Agents, how many of their runs wait and run, and their limits."""
     with desk.connection() as conn:
         found: list[dict[str, Any]] = []
         for project in desk.projects(conn):
             page = run(conn, reads.list_agents(project))
             found += page
-    desk.listing(found, _COLUMNS, f"no worker has announced an agent in {desk.where}")
+    desk.listing(
+        found,
+        _COLUMNS,
+        f"no worker has announced an agent, and no run waits for one, in {desk.where}",
+    )
 
 
 @command(agent, "pause")

@@ -36,7 +36,8 @@ ProjectName = Annotated[
 UNCONFIGURED = config.Settings().project
 
 
-def _id(written: str) -> UUID:
+def parse_id(written: str) -> UUID:
+    """*written* as an id."""
     try:
         return UUID(written)
     except ValueError:
@@ -45,7 +46,7 @@ def _id(written: str) -> UUID:
         ) from None
 
 
-Id = Annotated[UUID, typer.Argument(metavar="ID", parser=_id)]
+Id = Annotated[UUID, typer.Argument(metavar="ID", parser=parse_id)]
 
 
 @dataclass(kw_only=True)
@@ -57,7 +58,12 @@ class Desk:
 
     @cached_property
     def settings(self) -> config.Settings:
-        """The settings in force."""
+        """The settings in force, without the sources' secrets."""
+        return config.load(secrets=False)
+
+    @cached_property
+    def serving(self) -> config.Settings:
+        """The settings of a process that takes requests: every secret must be there."""
         return config.load()
 
     @property

@@ -2,8 +2,6 @@
 
 import signal
 import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict
 
 from semel import errors
@@ -18,25 +16,23 @@ db = group("The embedded PostgreSQL.")
 def start(desk: Desk) -> None:
     """Start it, and keep it running without users."""
     _refuse_other(desk)
-    with _told():
-        embedded.keep(desk.settings.home)
-        with embedded.use(desk.settings.home) as server:
-            desk.answer(
-                {
-                    "state": "running",
-                    "dsn": server.dsn,
-                    "version": server.version,
-                    "log": str(server.log),
-                },
-                f"PostgreSQL {server.version} runs until `semel db stop`\n{server.dsn}",
-            )
+    embedded.keep(desk.settings.home)
+    with embedded.use(desk.settings.home) as server:
+        desk.answer(
+            {
+                "state": "running",
+                "dsn": server.dsn,
+                "version": server.version,
+                "log": str(server.log),
+            },
+            f"PostgreSQL {server.version} runs until `semel db stop`\n{server.dsn}",
+        )
 
 
 @command(db, "stop")
 def stop(desk: Desk) -> None:
     """Shut it down, users or not."""
-    with _told():
-        was = embedded.stop(desk.settings.home)
+    was = embedded.stop(desk.settings.home)
     desk.answer(
         {"state": "stopped", "was_running": was}, "stopped" if was else "nothing was running"
     )
@@ -45,8 +41,7 @@ def stop(desk: Desk) -> None:
 @command(db, "status")
 def status(desk: Desk) -> None:
     """What is known of it. Starts nothing."""
-    with _told():
-        found = asdict(embedded.status(desk.settings.home))
+    found = asdict(embedded.status(desk.settings.home))
     desk.answer(
         {
             name: str(value) if name in {"home", "data", "log"} else value
@@ -59,7 +54,7 @@ def status(desk: Desk) -> None:
 def psql(desk: Desk) -> None:
     """Open psql on it."""
     _refuse_other(desk)
-    with _told(), place.database(desk.settings):
+    with place.database(desk.settings):
         words = embedded.psql(desk.settings.home)
         # Ctrl-C is for psql, which cancels a statement with it; a handler is not inherited.
         signal.signal(signal.SIGINT, lambda *_: None)
@@ -73,11 +68,3 @@ def _refuse_other(desk: Desk) -> None:
         raise errors.BadConfig(
             "a dsn is configured, so the embedded server is not in use: unset SEMEL_DSN"
         )
-
-
-@contextmanager
-def _told() -> Generator[None, None, None]:
-    try:
-        yield
-    except embedded.EmbeddedError as error:
-        raise errors.EmbeddedError(str(error)) from error

@@ -1,18 +1,24 @@
-"""`semel event`: what arrived, and why it did or did not make a run."""
+"""`semel event`: what arrived, why it did or did not make a run, and what to do about it."""
 
 from typing import Annotated, Any
+from uuid import UUID
 
+import psycopg
 import typer
 
-from semel.core import projects, reads
+from semel.core import deliveries, projects, reads
 from semel.db.execute import run
-from semel.errors import BadRequest
+from semel.edges import replay as edge
+from semel.errors import NoSuchEvent
 from semel.model import Verdict
 from semel.ops.cli import timeline
 from semel.ops.cli.command import Desk, Id, command, group
 from semel.ops.cli.run import Limit
 
 event = group("Events and their deliveries.")
+
+#: Of a raw body, so much is shown.
+BODY_BYTES_MAX = 4096
 
 SourceName = Annotated[
     str | None, typer.Option("--source", metavar="S", help="Only those of this source.")
@@ -26,7 +32,15 @@ _COLUMNS = (
     "hits",
     "last_seen_at",
 )
-_DELIVERIES = ("received_at", "project_id", "source", "verdict", "reason", "run_id")
+_DELIVERIES = (
+    "delivery_id",
+    "received_at",
+    "project_id",
+    "source",
+    "verdict",
+    "reason",
+    "run_id",
+)
 
 
 @command(event, "list")
@@ -56,19 +70,27 @@ def list_(
 
 
 @command(event, "show")
-def show(desk: Desk, event_id: Id) -> None:
-    """One event and each of its deliveries."""
+def show(desk: Desk, told: Id) -> None:
+    """One event and its deliveries; or one delivery, with the beginning of its raw body."""
     with desk.connection() as conn:
-        there = run(conn, projects.list_projects())
-        project = desk.told or run(conn, projects.project_of_event(event_id, there))
-        record = run(conn, reads.show_event(project, event_id)) if project else None
-    if record is None:
-        where = f"project {desk.told}" if desk.told else "any project"
-        raise BadRequest(
-            f"no event {event_id} in {where}, or its memory has ended:"
-            " `semel event list` shows what is there"
+        project = _project(desk, conn, told)
+        record = run(conn, reads.show_event(project, told))
+        if record is not None:
+            desk.answer(record, timeline.of_event(record))
+            return
+        arrived = run(conn, reads.show_delivery(project, told))
+        raw = run(conn, deliveries.delivery_read(project, told))
+    if arrived is None or raw is None:
+        raise NoSuchEvent(
+            f"no event or delivery {told} in project {project}, or its memory has ended"
         )
-    desk.answer(record, timeline.of_event(record))
+    shown = None if raw.body is None else raw.body[:BODY_BYTES_MAX]
+    answer = {
+        **arrived,
+        "body": None if shown is None else timeline.escaped(shown),
+        "body_shown": None if shown is None else len(shown),
+    }
+    desk.answer(answer, timeline.of_delivery(answer))
 
 
 @command(event, "explain")
@@ -101,3 +123,71 @@ def explain(
     }
     said = [str(answer["explanation"]), *(f"  {each}" for each in timeline.deliveries(found))]
     desk.answer(answer, "\n".join(said))
+
+
+@command(event, "replay")
+def replay(
+    desk: Desk,
+    told: Id,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and let none of it be.")
+    ] = False,
+) -> None:
+    """Read an event or a delivery again, as configured today, and start a run of it on purpose."""
+    with desk.connection() as conn:
+        project = _project(desk, conn, told)
+        delivery, became = edge.replay(conn, desk.settings, project, told, dry_run=dry_run)
+    events = [_became(one, dry_run=dry_run) for one in became]
+    answer = {
+        "project_id": project,
+        "delivery_id": delivery.delivery_id,
+        "source": delivery.source,
+        "was": delivery.verdict,
+        "dry_run": dry_run,
+        **(events[0] if len(events) == 1 else {"events": events}),
+    }
+    desk.answer(answer, "\n".join(_said(one, dry_run=dry_run) for one in events))
+
+
+def _became(one: edge.Replayed, *, dry_run: bool) -> dict[str, Any]:
+    """What a person or program is told; ids that a rollback took back are not."""
+    made = dry_run and one.accepted.verdict == "new"
+    return {
+        "verdict": one.accepted.verdict,
+        "reason": one.accepted.reason,
+        "started": one.started,
+        "event_id": None if made else one.accepted.event_id,
+        "run_id": None if dry_run and one.started else one.accepted.run_id,
+        "agent": one.agent,
+        "input": one.input,
+        "differs": one.differs,
+    }
+
+
+def _said(one: dict[str, Any], *, dry_run: bool) -> str:
+    if one["started"]:
+        what = "would start a run" if dry_run else f"started run {one['run_id']}"
+        versus = {
+            True: ", unlike the first run",
+            False: ", as the first run",
+            None: "",
+        }[one["differs"]]
+        return (
+            f"{what} of {one['agent']}{versus}: {one['reason']}\n{timeline.value(one['input'])}"
+        )
+    would = "would be " if dry_run else ""
+    run_id = f"; its run is {one['run_id']}" if one["run_id"] else ", and no run"
+    return f"{would}{one['verdict']}{run_id}: {one['reason']}"
+
+
+def _project(desk: Desk, conn: psycopg.Connection[Any], told: UUID) -> str:
+    """The project that was told, or the one that has the event or delivery."""
+    if desk.told:
+        return desk.told
+    there = run(conn, projects.list_projects())
+    found = run(conn, projects.project_of_arrival(told, there))
+    if found is None:
+        raise NoSuchEvent(
+            f"no event or delivery {told} in any project, or its memory has ended"
+        )
+    return found

@@ -9,7 +9,7 @@ from semel.ops.cli.command import Desk
 
 def doctor(desk: Desk) -> None:
     """Check database, clock, upkeep, workers, queue; a remedy on each failing line."""
-    found = checks.examine(desk.settings)
+    found = checks.examine(desk.serving)
     failed = [check for check in found if check.status == "FAIL"]
     if desk.json:
         screen.document({"ok": not failed, "checks": [check.shown() for check in found]})

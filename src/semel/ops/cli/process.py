@@ -47,7 +47,7 @@ def serve(desk: Desk, app: MaybeTarget = None) -> None:
 
     beside(app)
     # It answers 503 while the database is down, which tells senders more than a closed port.
-    with _process(desk, wait=False) as settings:
+    with _process(desk, desk.serving, wait=False) as settings:
         serve_on(settings)
 
 
@@ -55,7 +55,7 @@ def worker(desk: Desk, app: Target) -> None:
     """Claim runs and execute their handlers."""
     beside(app)
     loaded = load(app)
-    with _process(desk) as settings:
+    with _process(desk, desk.settings) as settings:
         work(loaded, settings, target=app, dsn=settings.dsn or "")
 
 
@@ -79,7 +79,7 @@ def upkeep(
         return
     # Taken by sigwait below: a handler could run while the sweeping thread's event is locked.
     signals = {signal.SIGTERM, signal.SIGINT}
-    with _process(desk) as settings:
+    with _process(desk, desk.settings) as settings:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         sweeps = Upkeep(settings, dsn=settings.dsn or "")
         thread = threading.Thread(target=sweeps.run, name="semel-upkeep", daemon=True)
@@ -106,10 +106,11 @@ def beside(app: str | None) -> str | None:
 
 
 @contextmanager
-def _process(desk: Desk, *, wait: bool = True) -> Generator[Settings, None, None]:
+def _process(
+    desk: Desk, settings: Settings, *, wait: bool = True
+) -> Generator[Settings, None, None]:
     """Be a long-running process: log, hold and await the database."""
     log.setup(json=True if desk.json else None)
-    settings = desk.settings
     with place.database(settings) as dsn:
         place.await_schema(settings, dsn, wait=wait)
         yield replace(settings, dsn=dsn)

@@ -1,4 +1,4 @@
-"""`semel run`: start, list, show with all that happened, cancel, retry."""
+"""`semel run`: start, list, show with all that happened, cancel, retry; `watch` is next door."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -100,7 +100,7 @@ def list_(
 def show(desk: Desk, run_id: Id) -> None:
     """One run: its events, attempts and steps, and how it ended."""
     with desk.connection() as conn:
-        record = execute.run(conn, reads.show_run(_project(desk, conn, run_id), run_id))
+        record = execute.run(conn, reads.show_run(project_of(desk, conn, run_id), run_id))
     if record is None:
         raise NoSuchRun(f"no run {run_id} in project {desk.told}")
     desk.answer(record, timeline.of_run(record))
@@ -116,7 +116,7 @@ def cancel(
 ) -> None:
     """End a run that has not ended; its handler is told by the next beat."""
     with desk.connection() as conn:
-        project = _project(desk, conn, run_id)
+        project = project_of(desk, conn, run_id)
         outcome, status = execute.run(conn, runs.run_cancel(project, run_id, reason=reason))
     _refuse(run_id, project, outcome, f"it is {status}, and stays so")
     said = "cancelled" if outcome == "won" else "was cancelled before"
@@ -127,13 +127,13 @@ def cancel(
 def retry(desk: Desk, run_id: Id) -> None:
     """Let a failed or cancelled run start again, or one that waits for its retry start now."""
     with desk.connection() as conn:
-        project = _project(desk, conn, run_id)
+        project = project_of(desk, conn, run_id)
         outcome, status = execute.run(conn, runs.run_retry(project, run_id))
     _refuse(run_id, project, outcome, f"it is {status}, or another live run has its unique key")
     desk.answer({"run_id": run_id, "project_id": project, "outcome": outcome}, "pending again")
 
 
-def _project(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
+def project_of(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
     """The project that was told, or the one that has the run."""
     if desk.told:
         return desk.told

@@ -28,10 +28,10 @@ def of_run(run: Record) -> str:
         f"agent     {run['agent']} in project {run['project_id']}, priority {run['priority']}",
         f"status    {run['status']}{_cause(run)}",
         f"attempts  {run['attempt_count']} of {run['max_attempts']}, fence {run['fence']}",
-        f"input     {_value(run['input'])}",
+        f"input     {value(run['input'])}",
     ]
     if run["status"] == "COMPLETED":
-        head.append(f"result    {_value(run['result'])}")
+        head.append(f"result    {value(run['result'])}")
     moments = [
         (run["created_at"], "created"),
         *(_event(event) for event in run["events"]),
@@ -56,6 +56,35 @@ def of_event(event: Record) -> str:
         f"last      {moment(event['last_seen_at'])}",
     ]
     return "\n".join([*head, "", *deliveries(event["deliveries"])])
+
+
+def of_delivery(delivery: Record) -> str:
+    """*delivery* with the beginning of its body."""
+    head = [
+        f"delivery  {delivery['delivery_id']}",
+        f"source    {delivery['source']} ({delivery['channel_type']})",
+        f"project   {delivery['project_id']}",
+        f"received  {moment(delivery['received_at'])}",
+        f"verdict   {delivery['verdict']}: {delivery['reason']}",
+        f"id        {delivery['provider_event_id'] or '-'}",
+        f"event     {delivery['event_id'] or '-'}",
+        f"run       {delivery['run_id'] or '-'}",
+    ]
+    if delivery["body"] is None:
+        return "\n".join([*head, "body      purged"])
+    said = [*head, f"body      {delivery['body_bytes']} bytes", "", str(delivery["body"])]
+    shown = delivery["body_shown"]
+    if shown < delivery["body_bytes"]:
+        said.append(f"… of which these are the first {shown}")
+    return "\n".join(said)
+
+
+def escaped(raw: bytes) -> str:
+    """*raw* as one line that is safe on a terminal, everything else backslash-escaped."""
+    text = raw.decode("utf-8", "backslashreplace")
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def explanation(found: Sequence[Record], started: Sequence[Record], what: str) -> str:
@@ -117,7 +146,7 @@ def _alerts(content: Any) -> str:
             f"{alert['labels']['alertname']} (ended {alert['endsAt']})" for alert in content
         ]
     except (TypeError, LookupError):
-        return _value(content)
+        return value(content)
     return _cut(", ".join(names))
 
 
@@ -146,7 +175,7 @@ def _attempt(attempt: Record) -> tuple[str | None, str]:
 
 def _step(step: Record) -> tuple[str | None, str]:
     said = f"step      {step['step_key']}: {step['entry']} in attempt {step['attempt']}"
-    return step["recorded_at"], f"{said} {_value(step['content'])}"
+    return step["recorded_at"], f"{said} {value(step['content'])}"
 
 
 def _cause(run: Record) -> str:
@@ -157,8 +186,9 @@ def _cause(run: Record) -> str:
     )
 
 
-def _value(value: Any) -> str:
-    return _cut(json.dumps(value, ensure_ascii=False))
+def value(told: Any) -> str:
+    """An input or a result, as JSON cut to what one reads."""
+    return _cut(json.dumps(told, ensure_ascii=False))
 
 
 def _cut(said: str) -> str:

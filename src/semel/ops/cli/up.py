@@ -32,7 +32,7 @@ def up(desk: Desk, app: MaybeTarget = None) -> None:
     found = beside(app)
     if found and not desk.json:
         screen.text(f"configuration: {found}")
-    settings = desk.settings
+    settings = desk.serving
     port = _free_port(settings.server)
     with place.database(settings, make=True) as dsn:
         with place.opened(settings, dsn, name="semel-migrate") as conn:
@@ -93,7 +93,7 @@ def _is_ready(host: str, port: int) -> bool:
 
 def _say(desk: Desk, app: str | None, port: int) -> None:
     """Where it is, and what to paste."""
-    settings = desk.settings
+    settings = desk.serving
     url = _url(settings.server.host, port)
     posting = curl(settings, app, url, Path.cwd())
     semel = _command()

@@ -303,12 +303,15 @@ begin
     v_won := semel.run_end(p_project, p_worker, p_runs, p_fences, 'COMPLETED', null, null, p_results, v_now);
     return query
         select x.run_id,
-            case when x.run_id = any (v_won) then 'won'
+            -- A call may name one run with an older fence too: only the newest can have won.
+            case when x.run_id = any (v_won) and x.fence = x.newest then 'won'
                  when exists (select from semel.run_history as h
                               where h.project_id = p_project and h.run_id = x.run_id and h.fence = x.fence
                                 and h.worker_id = p_worker and h.status = 'COMPLETED') then 'already'
                  else 'lost' end
-        from unnest(p_runs, p_fences) as x(run_id, fence);
+        from (select u.run_id, u.fence, u.n, max(u.fence) over (partition by u.run_id) as newest
+              from unnest(p_runs, p_fences) with ordinality as u(run_id, fence, n)) as x
+        order by x.n;
 end
 $$;
 
@@ -364,9 +367,10 @@ create or replace function semel.run_release(
 ) returns table (run_id uuid, outcome text)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_run semel.run;
-    v_won uuid[] := '{}';
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_run    semel.run;
+    v_won    uuid[] := '{}';
+    v_fences bigint[] := '{}';
 begin
     perform semel.project_require(p_project);
     for v_run in
@@ -378,6 +382,7 @@ begin
     loop
         perform semel.attempt_record(p_project, v_run, 'released', null, 'the worker was asked to stop', v_now);
         v_won := v_won || v_run.run_id;
+        v_fences := v_fences || v_run.fence;
     end loop;
     update semel.run as r set
         status = 'PENDING', fence = r.fence + 1, worker_id = null, lease_until = null, ready_at = v_now,
@@ -385,8 +390,10 @@ begin
         released = true, release_count = r.release_count + 1
     where r.project_id = p_project and r.run_id = any (v_won);
     return query
-        select x.run_id, case when x.run_id = any (v_won) then 'won' else 'lost' end
-        from unnest(p_runs) as x(run_id);
+        select x.run_id, case when w.run_id is null then 'lost' else 'won' end
+        from unnest(p_runs, p_fences) with ordinality as x(run_id, fence, n)
+        left join unnest(v_won, v_fences) as w(run_id, fence) on w.run_id = x.run_id and w.fence = x.fence
+        order by x.n;
 end
 $$;
 

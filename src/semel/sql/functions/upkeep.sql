@@ -4,10 +4,10 @@
 -- Clock: p_now, or the server's.
 
 -- What each project needs now: the second read across projects. A thousand idle projects are a
--- thousand index probes a minute and nothing more. held: has leased runs to judge; due: delayed
+-- thousand index probes in ten minutes and nothing more. held: has leased runs to judge; due: delayed
 -- runs or deadlines; purge: not purged for p_purge_every.
 create or replace function semel.due_projects(
-    p_purge_every interval default '1 minute', p_limit int default 10000, p_now timestamptz default null
+    p_purge_every interval default '10 minutes', p_limit int default 10000, p_now timestamptz default null
 ) returns table (project_id text, held boolean, due boolean, purge boolean)
 language plpgsql stable security definer set search_path = pg_catalog as $$
 #variable_conflict use_column
@@ -49,9 +49,9 @@ begin
             union all select o.project_id, false, true, false from overdue as o where o.deadline_at <= v_now
             union all select s.project_id, false, false, true from seen as s
             where not exists (select from semel.project as p where p.project_id = s.project_id
-                              and p.purged_at between v_now - p_purge_every and v_now)
+                              and p.purged_at > v_now - p_purge_every and p.purged_at <= v_now)
             union all select p.project_id, false, false, true from semel.project as p
-            where p.purged_at is null or p.purged_at not between v_now - p_purge_every and v_now
+            where p.purged_at is null or (p.purged_at <= v_now - p_purge_every or p.purged_at > v_now)
         )
         select n.project_id, bool_or(n.held), bool_or(n.due), bool_or(n.purge)
         from need as n group by n.project_id limit p_limit;
@@ -60,7 +60,7 @@ $$;
 
 -- Take the purge of p_project for this interval; one of many upkeeps is told true.
 create or replace function semel.purge_take(
-    p_project text, p_every interval default '1 minute', p_now timestamptz default null
+    p_project text, p_every interval default '10 minutes', p_now timestamptz default null
 ) returns boolean
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -73,7 +73,7 @@ begin
     end if;
     update semel.project as p set purged_at = v_now
     where p.project_id = p_project
-      and (p.purged_at is null or p.purged_at not between v_now - p_every and v_now);
+      and (p.purged_at is null or p.purged_at <= v_now - p_every or p.purged_at > v_now);
     return found;
 end
 $$;

@@ -1,0 +1,203 @@
+"""
+Run: ours and the peers side by side, round by round, on one throwaway PostgreSQL.
+
+    python bench/run.py [--rounds 5] [--peers pgqueuer,pgboss] [--parts drain,calls] [--quick]
+
+`make bench` installs the peers and runs this. A peer that cannot run here is skipped with a line
+that says what it wants; one that fails in a round is missing from that round, and its error is
+printed and kept.
+"""
+
+import argparse
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import contestants
+from calls import calls
+from contestants import HERE, OURS, PEERS, VENV, Contestant
+from drain import drain
+from ingest import KINDS, ROUTE, ingest
+from page import Results, write
+from pickup import pickup
+from pinned import beside_history, pinned
+from server import Server, throwaway
+
+PARTS = ("drain", "calls", "ingest", "pickup", "pinned")
+DATA = HERE / "results.json"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+
+
+class Bench:
+    """One run of the benchmark."""
+
+    def __init__(self, server: Server, results: Results, peers: list[Contestant], quick: bool) -> None:
+        self._server = server
+        self._results = results
+        self._peers = peers
+        self._jobs = 20_000 if quick else 100_000
+        self._seconds = 2.0 if quick else 5.0
+        self._paced = 100 if quick else 500
+
+    def drain(self, turn: int) -> None:
+        for workers in (1, 2):
+            what = f"drain, {workers} worker{'s' * (workers > 1)}"
+            for who in turned([OURS, *self._peers], turn):
+                jobs = min(self._jobs, who.backlog)
+                self._try(what, who, lambda who=who, jobs=jobs: drain(self._server, who, jobs=jobs, workers=workers))  # type: ignore[misc]
+
+    def calls(self, turn: int) -> None:
+        python = [peer for peer in self._peers if peer.enqueues]
+        for who in turned([OURS, *python], turn):
+            what = "semel.start" if who is OURS else "enqueue"
+            self._try(what, who, lambda who=who: calls(self._server, who, seconds=self._seconds))  # type: ignore[misc]
+        self._try(
+            "event_accept", OURS, lambda: calls(self._server, OURS, seconds=self._seconds, accept=True)
+        )
+
+    def ingest(self, turn: int) -> None:
+        for kind in KINDS:
+            for who in turned([OURS, ROUTE], turn):
+                self._try(
+                    f"HTTP {kind}",
+                    who,
+                    lambda who=who, kind=kind: ingest(self._server, who, kind, seconds=self._seconds),  # type: ignore[misc]
+                )
+
+    def pickup(self, turn: int) -> None:
+        for who in turned([OURS, *(p for p in self._peers if p.name == "pgqueuer")], turn):
+            figures = self._measure("pick-up", who, lambda who=who: pickup(self._server, who, jobs=self._paced))  # type: ignore[misc]
+            for share in ("p50", "p99") if figures else ():
+                self._results.add(
+                    f"pick-up {share}",
+                    who.name,
+                    ms=figures[f"committed_{share}_ms"],
+                    from_call_ms=figures[f"began_{share}_ms"],
+                )
+
+    def pinned(self, turn: int) -> None:
+        self._try("drain, no snapshot", OURS, lambda: drain(self._server, OURS, jobs=self._jobs))
+        self._try(
+            "drain, 1,000,000 finished", OURS, lambda: beside_history(self._server, jobs=self._jobs)
+        )
+        told = self._measure("drain, snapshot held", OURS, lambda: pinned(self._server, jobs=self._jobs))
+        if told:
+            self._results.add("drain, snapshot held", OURS.name, rate=told["rate"])
+            rows = [
+                (what, *("" if value is None else f"{value:,.1f}" for value in pair))
+                for what, pair in {**told["buffers"], **told["sweep_buffers"]}.items()
+            ]
+            self._results.notes.append(
+                {
+                    "title": f"Under a held snapshot, round {turn + 1}",
+                    "text": f"Buffers of one call in the first and in the last tenth of {self._jobs:,}"
+                    f" runs. Worst claim {told['worst_claim_ms']:.1f} ms;"
+                    f" {told['look_share']:.1%} of the time in looks from the start.",
+                    "head": ("call", "first tenth", "last tenth"),
+                    "rows": rows,
+                }
+            )
+
+    def _try(self, what: str, who: Contestant, measure: Callable[[], Mapping[str, float]]) -> None:
+        if figures := self._measure(what, who, measure):
+            self._results.add(what, who.name, **figures)
+
+    def _measure(self, what: str, who: Contestant, measure: Callable[[], Mapping[str, float]]):  # noqa: ANN202 - figures of many shapes
+        try:
+            figures = measure()
+        except Exception as error:  # noqa: BLE001 - a peer's failure is a finding, not ours to die of
+            print(f"  {what:28} {who.name:14} failed: {error}", flush=True)
+            self._results.notes.append(
+                {"title": f"Failed: {what}, {who.name}", "text": str(error)[-500:]}
+            )
+            return None
+        shown = figures.get("rate") or figures["committed_p50_ms"]
+        print(f"  {what:28} {who.name:14} {shown:10,.1f}", flush=True)
+        return figures
+
+
+def turned(all_: list[Contestant], turn: int) -> list[Contestant]:
+    """Another one goes first in each round."""
+    at = turn % len(all_)
+    return all_[at:] + all_[:at]
+
+
+def versions(peers: list[Contestant]) -> dict[str, str]:
+    found = {"semel": metadata.version("semel"), "Python": platform.python_version()}
+    found["psycopg"] = metadata.version("psycopg")
+    lines = (HERE / "constraints.txt").read_text().splitlines()
+    pinned_to = dict(line.split("==") for line in lines if "==" in line)
+    names = [peer.name for peer in peers]
+    found |= {name: pinned_to[name] for name in (*names, "fastapi") if name in pinned_to}
+    for peer in peers:
+        if peer.command[0].endswith("node"):
+            package = {"pgboss": "pg-boss", "graphile": "graphile-worker"}[peer.name]
+            manifest = HERE / "peers" / "node_modules" / package / "package.json"
+            found[peer.name] = manifest.read_text().partition('"version": "')[2].partition('"')[0]
+            node = subprocess.run([peer.command[0], "--version"], capture_output=True, text=True, check=True)
+            found["node"] = node.stdout.strip()
+    return found
+
+
+def machine() -> str:
+    model = Path("/proc/cpuinfo").read_text().partition("model name\t: ")[2].partition("\n")[0]
+    return f"{os.cpu_count()} CPUs ({model or platform.machine()}), {platform.system()} {platform.release()}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", default=",".join(PEERS), help="some of %(default)s, or none")
+    parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the work; no figures to quote")
+    parser.add_argument("--write", action="store_true", help=f"write {DATA.name} and {PAGE.name}")
+    asked = parser.parse_args()
+    peers = []
+    for name in filter(None, asked.peers.split(",")):
+        if name not in PEERS:
+            parser.error(f"--peers {name}: know {', '.join(PEERS)}")
+        if why := contestants.missing(PEERS[name]):
+            print(f"skipped: {why}", flush=True)
+        else:
+            peers.append(PEERS[name])
+    parts = asked.parts.split(",")
+    if not VENV.exists() and "ingest" in parts:
+        print(f"skipped: ingest, whose route wants {VENV}; `make bench` makes it", flush=True)
+        parts.remove("ingest")
+    with throwaway() as server:
+        before = os.getloadavg()
+        about = {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "command": shlex.join(["python", "bench/run.py", *sys.argv[1:]]),
+            "machine": machine(),
+            "load": "",
+            "settings": {**server.settings(), "worker slots of ours": contestants.SLOTS},
+            "versions": versions(peers),
+        }
+        print("\n".join(f"{name} = {value}" for name, value in about["settings"].items()), flush=True)
+        results = Results(about)
+        bench = Bench(server, results, peers, asked.quick)
+        for turn in range(asked.rounds):
+            for part in parts:
+                print(f"round {turn + 1} of {asked.rounds}: {part}", flush=True)
+                getattr(bench, part)(turn)
+        about["load"] = f"Load average before: {before[0]:.1f}, after: {os.getloadavg()[0]:.1f}."
+        results.about["load"] = about["load"]
+    for goal in results.goals():
+        print(
+            f"{'ok  ' if goal['reached'] else 'MISS'}  {goal['what']} against {goal['against']}:"
+            f" median {goal['median']:.2f}, lower quartile {goal['lower_quartile']:.2f}, goal {goal['goal']}"
+        )
+    if asked.write:
+        write(results, data=DATA, page=PAGE)
+        print(f"written: {DATA}, {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""
+A start: the body of POST /v1/{project}/runs, read whole or refused.
+
+    {"agent": "triage", "input": {…}, "priority": 5, "delay": "30s", "deadline": "1h"}
+
+Durations are written as in semel.toml: a number and its unit. A start says its agent itself, so
+reading it needs no configured source.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from semel.config import values
+from semel.config.settings import AGENT
+from semel.core.text import load_object
+from semel.errors import BadConfig, BadRequest
+from semel.model import Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Kept with a delivery's headers, so that its body is known for a start when it is read again.
+PATH_HEADER = ":path"
+DELAY_MAX = timedelta(days=366)
+
+_MEMBERS = ("agent", "input", "priority", "delay", "deadline")
+
+
+def read(
+    project: str, source: str, body: bytes, *, key: str | None, headers: Mapping[str, str]
+) -> Offer:
+    """
+    The start in *body* as an offer of *source*.
+
+    Args:
+        headers: As `channel.kept` leaves them.
+
+    Raises:
+        BadRequest: no JSON object, an unknown member, or a value that is none.
+    """
+    told = load_object(body)
+    unknown = sorted(set(told) - set(_MEMBERS))
+    if unknown:
+        raise BadRequest(f"unknown member {unknown[0]!r}: there are {', '.join(_MEMBERS)}")
+    agent, priority = told.get("agent"), told.get("priority", 5)
+    if not isinstance(agent, str) or not AGENT.fullmatch(agent):
+        raise BadRequest("agent is missing or no agent's name: 1 to 128 of A-Z, a-z, 0-9, _.-")
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= 9:  # noqa: PLR2004
+        raise BadRequest("priority is a whole number from 0 (last) to 9 (first)")
+    return Offer(
+        source=source,
+        channel="api",
+        id=key,
+        agent=agent,
+        input=told.get("input"),
+        priority=priority,
+        delay=_span("delay", told),
+        deadline=_span("deadline", told),
+        compare=key is not None,
+        body=body,
+        headers={**headers, PATH_HEADER: f"/v1/{project}/runs"},
+    )
+
+
+def _span(name: str, told: Mapping[str, Any]) -> timedelta | None:
+    if told.get(name) is None:
+        return None
+    try:
+        span: timedelta = values.read(name, "timedelta", told[name])
+    except BadConfig as bad:
+        raise BadRequest(str(bad)) from None
+    except OverflowError:
+        span = timedelta.max
+    if not timedelta(0) < span <= DELAY_MAX:
+        raise BadRequest(f"{name} is more than 0 and at most {values.shown(DELAY_MAX)}")
+    return span
