@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 UV := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -32,11 +33,11 @@ check: docs  ## style, types, layers, docs
 docs: $(VENV)/.all  ## docs/_build/html
 	$(BIN)/sphinx-build -q -n -W --keep-going docs docs/_build/html
 
-bench: $(VENV)/.run  ## how fast runs start and drain here
-	$(BIN)/python bench/drain.py
+bench: $(VENV)/.run $(BENCH)/.peers  ## beside other queues; BENCH_ARGS="--quick --rounds 1"
+	$(BIN)/python bench/run.py $(BENCH_ARGS)
 
 clean:  ## all that can be made again; the database in .semel stays
-	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) bench/peers/node_modules docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Semel needs Python 3.11 or newer, as python3 or PYTHON=..." >&2; exit 1; }
@@ -46,6 +47,15 @@ else
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	echo "$(PYTHON) cannot make an environment: install python3-venv (Debian, Ubuntu), or uv" >&2; exit 1; }
 endif
+
+# The peers stay away from our own environment. Node comes from PyPI; without it, or without the
+# npm registry, the two peers on it are skipped and run.py says so.
+$(BENCH)/.peers: bench/requirements.txt bench/constraints.txt bench/peers/package.json
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install -qq --disable-pip-version-check \
+		-r bench/requirements.txt -c bench/constraints.txt
+	-bench/node-install $(BENCH)
+	@touch $@
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -c constraints.txt -e '.[all]'

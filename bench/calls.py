@@ -12,7 +12,9 @@ from server import Server
 CALLERS = 8
 
 
-def calls(server: Server, who: Contestant, *, seconds: float, accept: bool = False) -> dict[str, float]:
+def calls(
+    server: Server, who: Contestant, *, seconds: float, accept: bool = False
+) -> dict[str, float]:
     """What CALLERS callers get done in *seconds*: rate, p50_ms, p99_ms, and WAL for each call."""
     assert who is OURS or not accept
     name = database(server, who)

@@ -45,7 +45,9 @@ def drain(server: Server, who: Contestant, *, jobs: int, workers: int = 1) -> di
         if who.proof:
             [(proved,)] = conn.execute(who.proof).fetchall()
             if proved != jobs:
-                raise RuntimeError(f"{who.name}: {proved} of {jobs} jobs are finished as they should be")
+                raise RuntimeError(
+                    f"{who.name}: {proved} of {jobs} jobs are finished as they should be"
+                )
     server.drop(name)
     return figures
 

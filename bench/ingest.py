@@ -52,7 +52,9 @@ def ingest(server: Server, who: Contestant, kind: str, *, seconds: float) -> dic
             command=who.command,
             backlog=0,
             unfinished="",
-            worker=(OURS.worker[0], "serve") if who is OURS else (*who.command, "serve", str(port)),
+            worker=(OURS.worker[0], "serve")
+            if who is OURS
+            else (*who.command, "serve", str(port)),
             env={**who.env, "SEMEL_PORT": str(port), "SEMEL_CONFIG": str(config)},
         )
         log = Path(folder, "log")

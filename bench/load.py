@@ -81,7 +81,9 @@ class Connection(asyncio.Protocol):
 class Load:
     """What all connections share."""
 
-    def __init__(self, request: Callable[[int], bytes], connections: int, seconds: float) -> None:
+    def __init__(
+        self, request: Callable[[int], bytes], connections: int, seconds: float
+    ) -> None:
         self._request = request
         self._sent = 0
         self._open = connections

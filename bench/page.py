@@ -121,10 +121,10 @@ def markdown(results: Results) -> str:
         " handler call was recorded and every job handled once; each run of ours ended COMPLETED"
         " after one attempt, with its fence. `bench/README.md` says how each is measured.",
         f"Made by `{about['command']}` on {about['date']}: {about['machine']}. {about['load']}",
-        _table(("setting", "value"), [(name, value) for name, value in about["settings"].items()]),
         _table(
-            ("version", ""), [(name, value) for name, value in about["versions"].items()]
+            ("setting", "value"), [(name, value) for name, value in about["settings"].items()]
         ),
+        _table(("version", ""), [(name, value) for name, value in about["versions"].items()]),
     ]
     if goals := results.goals():
         parts += [
@@ -156,8 +156,13 @@ def markdown(results: Results) -> str:
 _SECTIONS = (
     (
         "Drain of a backlog, jobs a second",
-        ("drain, 1 worker", "drain, 2 workers", "drain, no snapshot", "drain, snapshot held",
-         "drain, 1,000,000 finished"),
+        (
+            "drain, 1 worker",
+            "drain, 2 workers",
+            "drain, no snapshot",
+            "drain, snapshot held",
+            "drain, 1,000,000 finished",
+        ),
         "rate",
         ("cpu_us", "server_cpu_us", "wal_bytes", "commits", "wal_syncs", "rss_mb"),
     ),

@@ -22,7 +22,11 @@ from server import Server
 
 HISTORY = 1_000_000
 #: What a worker's statements and the sweeps read, by what stands in their text.
-STATEMENTS = {"claim": "semel.run_claim(", "hint": "semel.run_hint(", "complete": "semel.run_complete("}
+STATEMENTS = {
+    "claim": "semel.run_claim(",
+    "hint": "semel.run_hint(",
+    "complete": "semel.run_complete(",
+}
 SWEEPS = {
     "look": "select * from semel.run_hint('{noop}')",
     "reap": "select * from semel.run_reap('bench', '30 s')",
@@ -72,7 +76,9 @@ def pinned(server: Server, who: Contestant = OURS, *, jobs: int) -> dict[str, An
             what: [_each(tenths[0], tenths[1], what), _each(tenths[2], tenths[3], what)]
             for what in STATEMENTS
         },
-        "sweep_buffers": {what: [first[what], last[what]] for first, last in [sweeps] for what in SWEEPS},
+        "sweep_buffers": {
+            what: [first[what], last[what]] for first, last in [sweeps] for what in SWEEPS
+        },
         "worst_claim_ms": said.get("claim_seconds_max", float("nan")) * 1e3,
         "look_share": said.get("look_seconds", float("nan")) / (ended - began),
     }
@@ -103,7 +109,9 @@ def _sweeps(conn: psycopg.Connection[Any]) -> dict[str, int]:
     """Buffers of one call of each of SWEEPS, by EXPLAIN."""
     found = {}
     for what, sql in SWEEPS.items():
-        rows = conn.execute(f"explain (analyze, buffers, timing off, format json) {sql}").fetchall()
+        rows = conn.execute(
+            f"explain (analyze, buffers, timing off, format json) {sql}"
+        ).fetchall()
         plan = rows[0][0][0]["Plan"]
         found[what] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     return found

@@ -37,7 +37,9 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 class Bench:
     """One run of the benchmark."""
 
-    def __init__(self, server: Server, results: Results, peers: list[Contestant], quick: bool) -> None:
+    def __init__(
+        self, server: Server, results: Results, peers: list[Contestant], quick: bool
+    ) -> None:
         self._server = server
         self._results = results
         self._peers = peers
@@ -50,15 +52,25 @@ class Bench:
             what = f"drain, {workers} worker{'s' * (workers > 1)}"
             for who in turned([OURS, *self._peers], turn):
                 jobs = min(self._jobs, who.backlog)
-                self._try(what, who, lambda who=who, jobs=jobs: drain(self._server, who, jobs=jobs, workers=workers))  # type: ignore[misc]
+                self._try(
+                    what,
+                    who,
+                    lambda who=who, jobs=jobs: drain(
+                        self._server, who, jobs=jobs, workers=workers
+                    ),
+                )  # type: ignore[misc]
 
     def calls(self, turn: int) -> None:
         python = [peer for peer in self._peers if peer.enqueues]
         for who in turned([OURS, *python], turn):
             what = "semel.start" if who is OURS else "enqueue"
-            self._try(what, who, lambda who=who: calls(self._server, who, seconds=self._seconds))  # type: ignore[misc]
+            self._try(
+                what, who, lambda who=who: calls(self._server, who, seconds=self._seconds)
+            )  # type: ignore[misc]
         self._try(
-            "event_accept", OURS, lambda: calls(self._server, OURS, seconds=self._seconds, accept=True)
+            "event_accept",
+            OURS,
+            lambda: calls(self._server, OURS, seconds=self._seconds, accept=True),
         )
 
     def ingest(self, turn: int) -> None:
@@ -67,12 +79,16 @@ class Bench:
                 self._try(
                     f"HTTP {kind}",
                     who,
-                    lambda who=who, kind=kind: ingest(self._server, who, kind, seconds=self._seconds),  # type: ignore[misc]
+                    lambda who=who, kind=kind: ingest(
+                        self._server, who, kind, seconds=self._seconds
+                    ),  # type: ignore[misc]
                 )
 
     def pickup(self, turn: int) -> None:
         for who in turned([OURS, *(p for p in self._peers if p.name == "pgqueuer")], turn):
-            figures = self._measure("pick-up", who, lambda who=who: pickup(self._server, who, jobs=self._paced))  # type: ignore[misc]
+            figures = self._measure(
+                "pick-up", who, lambda who=who: pickup(self._server, who, jobs=self._paced)
+            )  # type: ignore[misc]
             for share in ("p50", "p99") if figures else ():
                 self._results.add(
                     f"pick-up {share}",
@@ -82,11 +98,17 @@ class Bench:
                 )
 
     def pinned(self, turn: int) -> None:
-        self._try("drain, no snapshot", OURS, lambda: drain(self._server, OURS, jobs=self._jobs))
         self._try(
-            "drain, 1,000,000 finished", OURS, lambda: beside_history(self._server, jobs=self._jobs)
+            "drain, no snapshot", OURS, lambda: drain(self._server, OURS, jobs=self._jobs)
         )
-        told = self._measure("drain, snapshot held", OURS, lambda: pinned(self._server, jobs=self._jobs))
+        self._try(
+            "drain, 1,000,000 finished",
+            OURS,
+            lambda: beside_history(self._server, jobs=self._jobs),
+        )
+        told = self._measure(
+            "drain, snapshot held", OURS, lambda: pinned(self._server, jobs=self._jobs)
+        )
         if told:
             self._results.add("drain, snapshot held", OURS.name, rate=told["rate"])
             rows = [
@@ -104,7 +126,9 @@ class Bench:
                 }
             )
 
-    def _try(self, what: str, who: Contestant, measure: Callable[[], Mapping[str, float]]) -> None:
+    def _try(
+        self, what: str, who: Contestant, measure: Callable[[], Mapping[str, float]]
+    ) -> None:
         if figures := self._measure(what, who, measure):
             self._results.add(what, who.name, **figures)
 
@@ -139,8 +163,12 @@ def versions(peers: list[Contestant]) -> dict[str, str]:
         if peer.command[0].endswith("node"):
             package = {"pgboss": "pg-boss", "graphile": "graphile-worker"}[peer.name]
             manifest = HERE / "peers" / "node_modules" / package / "package.json"
-            found[peer.name] = manifest.read_text().partition('"version": "')[2].partition('"')[0]
-            node = subprocess.run([peer.command[0], "--version"], capture_output=True, text=True, check=True)
+            found[peer.name] = (
+                manifest.read_text().partition('"version": "')[2].partition('"')[0]
+            )
+            node = subprocess.run(
+                [peer.command[0], "--version"], capture_output=True, text=True, check=True
+            )
             found["node"] = node.stdout.strip()
     return found
 
@@ -155,8 +183,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", default=",".join(PEERS), help="some of %(default)s, or none")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
-    parser.add_argument("--quick", action="store_true", help="a fifth of the work; no figures to quote")
-    parser.add_argument("--write", action="store_true", help=f"write {DATA.name} and {PAGE.name}")
+    parser.add_argument(
+        "--quick", action="store_true", help="a fifth of the work; no figures to quote"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help=f"write {DATA.name} and {PAGE.name}"
+    )
     asked = parser.parse_args()
     peers = []
     for name in filter(None, asked.peers.split(",")):
@@ -180,14 +212,19 @@ def main() -> None:
             "settings": {**server.settings(), "worker slots of ours": contestants.SLOTS},
             "versions": versions(peers),
         }
-        print("\n".join(f"{name} = {value}" for name, value in about["settings"].items()), flush=True)
+        print(
+            "\n".join(f"{name} = {value}" for name, value in about["settings"].items()),
+            flush=True,
+        )
         results = Results(about)
         bench = Bench(server, results, peers, asked.quick)
         for turn in range(asked.rounds):
             for part in parts:
                 print(f"round {turn + 1} of {asked.rounds}: {part}", flush=True)
                 getattr(bench, part)(turn)
-        about["load"] = f"Load average before: {before[0]:.1f}, after: {os.getloadavg()[0]:.1f}."
+        about["load"] = (
+            f"Load average before: {before[0]:.1f}, after: {os.getloadavg()[0]:.1f}."
+        )
         results.about["load"] = about["load"]
     for goal in results.goals():
         print(

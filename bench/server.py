@@ -63,9 +63,7 @@ class Server:
         Raises:
             SystemExit: commits are not durable, so nothing measured here would count.
         """
-        told = {
-            name: str(self.admin.execute(f"show {name}").fetchall()[0][0]) for name in TOLD
-        }
+        told = {name: str(self.admin.execute(f"show {name}").fetchall()[0][0]) for name in TOLD}
         if any(told[name] != "on" for name in DURABLE):
             raise SystemExit(f"not durable: {told}")
         return told

@@ -132,19 +132,25 @@ class InboxModel:
         if fold is None:
             return "fired" if alert.status == "firing" else "orphaned"
         later = alert.starts_ns - fold.starts_ns
+        # A peer's copy of one episode, however its clock went.
+        ended_at = max(fold.starts_ns, fold.ends_ns)
+        same = abs(later) <= SAME_START_NS and alert.starts_ns <= ended_at
         match fold.status, alert.status:
             case "firing", "firing":
                 return "superseded" if later > SAME_START_NS else None
             case "firing", _:
                 return "resolved" if later >= -SAME_START_NS else None
+            case _, "firing" if same:
+                return "late" if now - fold.changed_at <= GRACE else "fired"
             case _, "firing":
-                if later == 0:
-                    return "fired" if now - fold.changed_at > GRACE else "late"
                 return "fired" if later > 0 else None
-        if later > 0:
+        if not same:
+            return "orphaned" if later > 0 else None
+        if alert.ends_ns <= fold.ends_ns:
+            return None
+        if fold.ends_ns == 0:
             return "orphaned"
-        confirmed = later == 0 and fold.late and alert.ends_ns != fold.ends_ns
-        return "confirmed" if confirmed else None
+        return "confirmed" if fold.late else None
 
     def _fold(self, alert: Alert, change: str | None, body: bytes, now: datetime) -> None:
         fold = self.folds.get(alert.fingerprint)
@@ -228,5 +234,5 @@ class InboxModel:
             if fold.status == "firing" and fold.seen_at + STALE <= now
         ]
         for fold in closed:
-            fold.status, fold.changed_at = "resolved", now
+            fold.status, fold.changed_at = "resolved", fold.seen_at
         return len(closed)

@@ -11,7 +11,9 @@ CONCURRENCY = 30
 QUEUE = "q"
 
 app = procrastinate.App(
-    connector=procrastinate.PsycopgConnector(conninfo=driver.DSN, min_size=10, max_size=CONCURRENCY)
+    connector=procrastinate.PsycopgConnector(
+        conninfo=driver.DSN, min_size=10, max_size=CONCURRENCY
+    )
 )
 _recorder = None
 
@@ -38,7 +40,11 @@ async def work() -> None:
     _recorder = driver.Recorder()
     async with app.open_async():
         await app.run_worker_async(
-            queues=[QUEUE], concurrency=CONCURRENCY, wait=True, listen_notify=True, delete_jobs="never"
+            queues=[QUEUE],
+            concurrency=CONCURRENCY,
+            wait=True,
+            listen_notify=True,
+            delete_jobs="never",
         )
 
 

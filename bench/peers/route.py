@@ -45,7 +45,9 @@ app = FastAPI(lifespan=lifespan)
 
 
 @app.post("/in/{source}")
-async def receive(source: str, request: Request, idempotency_key: str = Header()) -> JSONResponse:
+async def receive(
+    source: str, request: Request, idempotency_key: str = Header()
+) -> JSONResponse:
     body = Jsonb(await request.json())
     async with pool.connection() as conn, conn.transaction():
         cursor = await conn.execute(

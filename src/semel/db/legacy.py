@@ -48,7 +48,8 @@ class DedupeTable:
         is written behind the page under way is found by reading again.
         """
         page = sql.SQL(
-            "select provider_event_id::text, run_id::uuid, created_at::timestamptz from {}"
+            "select provider_event_id::text, run_id::uuid,"
+            " greatest(least(created_at::timestamptz, now()), 'epoch') from {}"
             " where project_id = %s and channel_type = %s"
             " and (%s::text is null or provider_event_id > %s)"
             " order by provider_event_id limit %s"

@@ -19,6 +19,7 @@ from semel.errors import BadRequest, SemelError
 from semel.ops import leash
 from semel.ops.cli import (
     agent,
+    bench,
     db,
     event,
     legacy,
@@ -58,6 +59,7 @@ app.add_typer(agent.agent, name="agent")
 app.add_typer(token.token, name="token")
 command(app, "doctor")(look.doctor)
 command(app, "config")(look.config)
+command(app, "bench")(bench.bench)
 
 
 def _version(asked: bool) -> None:

@@ -120,7 +120,8 @@ def cancel(
         outcome, status = execute.run(conn, runs.run_cancel(project, run_id, reason=reason))
     _refuse(run_id, project, outcome, f"it is {status}, and stays so")
     said = "cancelled" if outcome == "won" else "was cancelled before"
-    desk.answer({"run_id": run_id, "project_id": project, "outcome": outcome}, said)
+    answer = {"run_id": run_id, "project_id": project, "outcome": outcome}
+    desk.answer({**answer, "status": "CANCELLED"}, said)
 
 
 @command(run, "retry")
@@ -130,7 +131,8 @@ def retry(desk: Desk, run_id: Id) -> None:
         project = project_of(desk, conn, run_id)
         outcome, status = execute.run(conn, runs.run_retry(project, run_id))
     _refuse(run_id, project, outcome, f"it is {status}, or another live run has its unique key")
-    desk.answer({"run_id": run_id, "project_id": project, "outcome": outcome}, "pending again")
+    answer = {"run_id": run_id, "project_id": project, "outcome": outcome}
+    desk.answer({**answer, "status": "PENDING"}, "pending again")
 
 
 def project_of(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
