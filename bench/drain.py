@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-
 from contestants import Contestant
-from semel.db.pool import connect
 from server import Server
+
+from semel.db.pool import connect
 
 DRAIN_SECONDS_MAX = 180
 

@@ -23,6 +23,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 DSN = os.environ.get("BENCH_DSN", "")
 #: With the number in front, a job of about 100 bytes.
 PAYLOAD = {"kind": 1, "message": "somebody has to look at this, and it had better be soon"}
@@ -81,7 +83,7 @@ def serve(
     fill: Callable[[int], Awaitable[None]],
     work: Callable[[], Awaitable[None]] | None,
     calls: Callable[[int], AbstractAsyncContextManager[Call]],
-    run: Callable[..., Any] = asyncio.run,
+    run: Callable[..., Any] = uvloop.run,
 ) -> None:
     """
     Do what the command line says.
@@ -89,7 +91,7 @@ def serve(
     Args:
         calls: Opens what *n* callers need; yields call(caller, job), which returns once the job
             is durable, and may answer when that was.
-        run: Runs a coroutine on the loop that the contestant recommends.
+        run: Runs a coroutine; uvloop for all alike, as its fastest users have it.
     """
     verb, *told = sys.argv[1:]
     match verb:

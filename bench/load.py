@@ -14,11 +14,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvloop
 
-PAYLOAD = '{"i":%d,"p":{"kind":1,"message":"somebody has to look at this, and it had better be soon"}}'
+PAYLOAD = (
+    '{"i":%d,"p":{"kind":1,'
+    '"message":"somebody has to look at this, and it had better be soon"}}'
+)
 #: One firing alert, as Alertmanager 0.28 posts a group of one.
 ALERT = (
     '{"version":"4","groupKey":"{}:{alertname=\\"A%(id)s\\"}","truncatedAlerts":0,"status":"firing",'
@@ -50,8 +54,7 @@ class Connection(asyncio.Protocol):
         self._load = load
         self._buffer = b""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: Any) -> None:  # uvloop's is no asyncio.Transport
         self._transport = transport
         self._send()
 
@@ -117,7 +120,7 @@ async def main(url: str, kind: str, connections: int, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     for _ in range(connections):
         await loop.create_connection(lambda: Connection(load), parts.hostname, parts.port)
-    await load.ended.wait()
+    await asyncio.wait_for(load.ended.wait(), seconds + 30)
     whole = time.perf_counter() - began
     took = sorted(load.took)
     answer = {

@@ -4,12 +4,13 @@ Ours: the application that `semel worker` serves here, and our own driver.
 The worker is the real one, as a process of its own; this file only has its handler.
 """
 
-import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import driver
 import psycopg
 
 import semel
@@ -18,8 +19,6 @@ from semel.db import migrate
 from semel.db.pool import connect, pool
 from semel.edges.acceptor import Acceptor
 from semel.model import Offer
-
-import driver
 
 PROJECT = "bench"
 AGENT = "noop"
@@ -79,7 +78,7 @@ async def calls(callers: int) -> AsyncIterator[driver.Call]:
 
 
 @asynccontextmanager
-async def accepts(callers: int) -> AsyncIterator[driver.Call]:
+async def accepts(_callers: int) -> AsyncIterator[driver.Call]:
     """One Acceptor for all callers, as an ingress has it: each event has an id of its own."""
     async with pool(driver.DSN, size=4) as lent:
         acceptor = Acceptor(lent)
@@ -99,7 +98,5 @@ async def accepts(callers: int) -> AsyncIterator[driver.Call]:
 
 
 if __name__ == "__main__":
-    import os
-
     offered = accepts if os.environ.get("BENCH_CALL") == "accept" else calls
-    driver.serve(setup=setup, fill=fill, work=None, calls=offered, run=asyncio.run)
+    driver.serve(setup=setup, fill=fill, work=None, calls=offered)

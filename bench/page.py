@@ -11,7 +11,14 @@ from typing import Any
 
 from measure import Figures
 
-#: What the lower quartile of the ratios is to reach: (figure, against) -> ratio. Pick-up: at most.
+INTRODUCTION = """\
+Ours beside other job queues, in one run on one PostgreSQL, interleaved round by round. A machine's
+speed swings more than some of these programs differ, so what counts are the ratios within a round:
+their median, and their lower quartile as what we claim. Every handler call was recorded and every
+job handled once; each run of ours ended COMPLETED after one attempt, with its fence.
+`bench/README.md` says how each is measured."""
+
+#: What ratios are to reach, by (figure, against): a lower quartile at least, or a median at most.
 GOALS_AT_LEAST = {
     ("drain, 1 worker", "pgqueuer"): 2.0,
     ("drain, 1 worker", "pgboss"): 1.0,
@@ -115,11 +122,7 @@ def markdown(results: Results) -> str:
     about = results.about
     parts = [
         "# Benchmarks",
-        "Ours beside other job queues, in one run on one PostgreSQL, interleaved round by round. A"
-        " machine's speed swings more than some of these programs differ, so what counts are the"
-        " ratios within a round: their median, and their lower quartile as what we claim. Every"
-        " handler call was recorded and every job handled once; each run of ours ended COMPLETED"
-        " after one attempt, with its fence. `bench/README.md` says how each is measured.",
+        INTRODUCTION,
         f"Made by `{about['command']}` on {about['date']}: {about['machine']}. {about['load']}",
         _table(
             ("setting", "value"), [(name, value) for name, value in about["settings"].items()]

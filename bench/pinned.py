@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-
-from contestants import OURS, Contestant
+from contestants import Contestant
 from drain import at_work, database, drained
-from semel.db.pool import connect
 from server import Server
+
+from semel.db.pool import connect
 
 HISTORY = 1_000_000
 #: What a worker's statements and the sweeps read, by what stands in their text.
@@ -44,8 +44,8 @@ def snapshot(url: str) -> Generator[None]:
         yield
 
 
-def pinned(server: Server, who: Contestant = OURS, *, jobs: int) -> dict[str, Any]:
-    """A drain under a snapshot: its rate, buffers first and last, the worst claim, time in looks."""
+def pinned(server: Server, who: Contestant, *, jobs: int) -> dict[str, Any]:
+    """A drain under a snapshot: rate, buffers first and last, worst claim, time in looks."""
     name = database(server, who)
     url = server.url(name)
     server.admin.execute(f"alter database {name} set pg_stat_statements.track = 'top'")
@@ -73,11 +73,11 @@ def pinned(server: Server, who: Contestant = OURS, *, jobs: int) -> dict[str, An
     return {
         "rate": jobs / (ended - began),
         "buffers": {
-            what: [_each(tenths[0], tenths[1], what), _each(tenths[2], tenths[3], what)]
-            for what in STATEMENTS
-        },
-        "sweep_buffers": {
-            what: [first[what], last[what]] for first, last in [sweeps] for what in SWEEPS
+            **{
+                what: (_each(tenths[0], tenths[1], what), _each(tenths[2], tenths[3], what))
+                for what in STATEMENTS
+            },
+            **{what: (sweeps[0][what], sweeps[1][what]) for what in SWEEPS},
         },
         "worst_claim_ms": said.get("claim_seconds_max", float("nan")) * 1e3,
         "look_share": said.get("look_seconds", float("nan")) / (ended - began),
@@ -126,7 +126,7 @@ def _stopped(log: str) -> dict[str, float]:
     return {name: float(value) for name, value in re.findall(r"(\w+)=([0-9.]+)(?=\s|$)", line)}
 
 
-def beside_history(server: Server, who: Contestant = OURS, *, jobs: int) -> dict[str, float]:
+def beside_history(server: Server, who: Contestant, *, jobs: int) -> dict[str, float]:
     """A drain with HISTORY finished runs there already."""
     template, name = f"{who.name}_million", f"{who.name}_work"
     if not server.exists(template):
@@ -152,6 +152,7 @@ def _remember(conn: psycopg.Connection[Any]) -> None:
         " created_at, started_at, finished_at)"
         " select 'bench', semel.uuid_at(at), 'noop', 'COMPLETED', 5, 1, 3, 0, 1, 'old', at,"
         " jsonb_build_object('i', n), 'null', 'api', at, at, at"
-        " from (select n, now() - n * interval '86 ms' as at from generate_series(1, %s) as n) as h",
+        " from (select n, now() - n * interval '86 ms' as at"
+        " from generate_series(1, %s) as n) as h",
         (HISTORY,),
     )

@@ -15,12 +15,13 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import contestants
-from calls import calls
+from calls import accepts, calls
 from contestants import HERE, OURS, PEERS, VENV, Contestant
 from drain import drain
 from ingest import KINDS, ROUTE, ingest
@@ -52,95 +53,72 @@ class Bench:
             what = f"drain, {workers} worker{'s' * (workers > 1)}"
             for who in turned([OURS, *self._peers], turn):
                 jobs = min(self._jobs, who.backlog)
-                self._try(
-                    what,
-                    who,
-                    lambda who=who, jobs=jobs: drain(
-                        self._server, who, jobs=jobs, workers=workers
-                    ),
-                )  # type: ignore[misc]
+                self._add(what, who, drain, self._server, who, jobs=jobs, workers=workers)
 
     def calls(self, turn: int) -> None:
         python = [peer for peer in self._peers if peer.enqueues]
         for who in turned([OURS, *python], turn):
             what = "semel.start" if who is OURS else "enqueue"
-            self._try(
-                what, who, lambda who=who: calls(self._server, who, seconds=self._seconds)
-            )  # type: ignore[misc]
-        self._try(
-            "event_accept",
-            OURS,
-            lambda: calls(self._server, OURS, seconds=self._seconds, accept=True),
-        )
+            self._add(what, who, calls, self._server, who, seconds=self._seconds)
+        self._add("event_accept", OURS, accepts, self._server, OURS, seconds=self._seconds)
 
     def ingest(self, turn: int) -> None:
         for kind in KINDS:
             for who in turned([OURS, ROUTE], turn):
-                self._try(
-                    f"HTTP {kind}",
-                    who,
-                    lambda who=who, kind=kind: ingest(
-                        self._server, who, kind, seconds=self._seconds
-                    ),  # type: ignore[misc]
-                )
+                what = f"HTTP {kind}"
+                self._add(what, who, ingest, self._server, who, kind, seconds=self._seconds)
 
     def pickup(self, turn: int) -> None:
         for who in turned([OURS, *(p for p in self._peers if p.name == "pgqueuer")], turn):
-            figures = self._measure(
-                "pick-up", who, lambda who=who: pickup(self._server, who, jobs=self._paced)
-            )  # type: ignore[misc]
-            for share in ("p50", "p99") if figures else ():
+            told = self._try("pick-up", who, pickup, self._server, who, jobs=self._paced)
+            for share in ("p50", "p99") if told else ():
                 self._results.add(
                     f"pick-up {share}",
                     who.name,
-                    ms=figures[f"committed_{share}_ms"],
-                    from_call_ms=figures[f"began_{share}_ms"],
+                    ms=told[f"committed_{share}_ms"],
+                    from_call_ms=told[f"began_{share}_ms"],
                 )
 
     def pinned(self, turn: int) -> None:
-        self._try(
-            "drain, no snapshot", OURS, lambda: drain(self._server, OURS, jobs=self._jobs)
+        jobs = self._jobs
+        self._add("drain, no snapshot", OURS, drain, self._server, OURS, jobs=jobs)
+        self._add(
+            "drain, 1,000,000 finished", OURS, beside_history, self._server, OURS, jobs=jobs
         )
-        self._try(
-            "drain, 1,000,000 finished",
-            OURS,
-            lambda: beside_history(self._server, jobs=self._jobs),
-        )
-        told = self._measure(
-            "drain, snapshot held", OURS, lambda: pinned(self._server, jobs=self._jobs)
-        )
+        told = self._try("drain, snapshot held", OURS, pinned, self._server, OURS, jobs=jobs)
         if told:
             self._results.add("drain, snapshot held", OURS.name, rate=told["rate"])
-            rows = [
-                (what, *("" if value is None else f"{value:,.1f}" for value in pair))
-                for what, pair in {**told["buffers"], **told["sweep_buffers"]}.items()
-            ]
             self._results.notes.append(
                 {
                     "title": f"Under a held snapshot, round {turn + 1}",
-                    "text": f"Buffers of one call in the first and in the last tenth of {self._jobs:,}"
-                    f" runs. Worst claim {told['worst_claim_ms']:.1f} ms;"
+                    "text": "Buffers of one call in the first and in the last tenth of"
+                    f" {jobs:,} runs. Worst claim {told['worst_claim_ms']:.1f} ms;"
                     f" {told['look_share']:.1%} of the time in looks from the start.",
                     "head": ("call", "first tenth", "last tenth"),
-                    "rows": rows,
+                    "rows": [
+                        (what, *("" if value is None else f"{value:,.1f}" for value in pair))
+                        for what, pair in told["buffers"].items()
+                    ],
                 }
             )
 
-    def _try(
-        self, what: str, who: Contestant, measure: Callable[[], Mapping[str, float]]
+    def _add(
+        self, what: str, who: Contestant, measure: Callable[..., Any], *args: Any, **told: Any
     ) -> None:
-        if figures := self._measure(what, who, measure):
+        if figures := self._try(what, who, measure, *args, **told):
             self._results.add(what, who.name, **figures)
 
-    def _measure(self, what: str, who: Contestant, measure: Callable[[], Mapping[str, float]]):  # noqa: ANN202 - figures of many shapes
+    def _try(
+        self, what: str, who: Contestant, measure: Callable[..., Any], *args: Any, **told: Any
+    ) -> dict[str, Any]:
+        """What *measure* answers; nothing where it failed, which is told and kept."""
         try:
-            figures = measure()
-        except Exception as error:  # noqa: BLE001 - a peer's failure is a finding, not ours to die of
+            figures: dict[str, Any] = measure(*args, **told)
+        except Exception as error:  # noqa: BLE001 - a peer's failure is a finding; go on
             print(f"  {what:28} {who.name:14} failed: {error}", flush=True)
-            self._results.notes.append(
-                {"title": f"Failed: {what}, {who.name}", "text": str(error)[-500:]}
-            )
-            return None
+            title = f"Failed: {what}, {who.name}"
+            self._results.notes.append({"title": title, "text": str(error)[-500:]})
+            return {}
         shown = figures.get("rate") or figures["committed_p50_ms"]
         print(f"  {what:28} {who.name:14} {shown:10,.1f}", flush=True)
         return figures
@@ -175,7 +153,8 @@ def versions(peers: list[Contestant]) -> dict[str, str]:
 
 def machine() -> str:
     model = Path("/proc/cpuinfo").read_text().partition("model name\t: ")[2].partition("\n")[0]
-    return f"{os.cpu_count()} CPUs ({model or platform.machine()}), {platform.system()} {platform.release()}"
+    system = f"{platform.system()} {platform.release()}"
+    return f"{os.cpu_count()} CPUs ({model or platform.machine()}), {system}"
 
 
 def main() -> None:
@@ -183,9 +162,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", default=",".join(PEERS), help="some of %(default)s, or none")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
-    parser.add_argument(
-        "--quick", action="store_true", help="a fifth of the work; no figures to quote"
-    )
+    parser.add_argument("--quick", action="store_true", help="a fifth of the work")
     parser.add_argument(
         "--write", action="store_true", help=f"write {DATA.name} and {PAGE.name}"
     )
@@ -228,8 +205,9 @@ def main() -> None:
         results.about["load"] = about["load"]
     for goal in results.goals():
         print(
-            f"{'ok  ' if goal['reached'] else 'MISS'}  {goal['what']} against {goal['against']}:"
-            f" median {goal['median']:.2f}, lower quartile {goal['lower_quartile']:.2f}, goal {goal['goal']}"
+            "ok  " if goal["reached"] else "MISS",
+            f"{goal['what']} against {goal['against']}: median {goal['median']:.2f},",
+            f"lower quartile {goal['lower_quartile']:.2f}, goal {goal['goal']}",
         )
     if asked.write:
         write(results, data=DATA, page=PAGE)

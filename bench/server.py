@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import psycopg
 
 from semel.db import embedded
 from semel.db.pool import connect
+
+if TYPE_CHECKING:
+    import psycopg
 
 SETTINGS = {
     "fsync": "on",
@@ -81,7 +82,7 @@ class Server:
         self.admin.execute(f"drop database if exists {database} with (force)")
 
     def settle(self) -> None:
-        """Begin a measurement with nothing left to write, so that each page's first change is costly."""
+        """Begin with nothing left to write: each page's first change then costs its image."""
         self.admin.execute("checkpoint")
 
     def counters(self, database: str) -> dict[str, int]:

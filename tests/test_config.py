@@ -178,6 +178,26 @@ def test_a_secret_is_never_written_out_nor_shown(tmp_path: Path) -> None:
     assert "hunter2" not in f"{secret!r} {secret}"
 
 
+def test_who_takes_no_requests_needs_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "semel.toml").write_text(SOURCE + 'secrets = ["env:ABSENT", "file:/nowhere"]')
+
+    settings = load({}, tmp_path, secrets=False)
+
+    [source] = settings.sources.values()
+    assert [secret.reference for secret in source.secrets] == ["env:ABSENT", "file:/nowhere"]
+    with pytest.raises(BadConfig, match="env:ABSENT was not read"):
+        source.secrets[0].reveal()
+    with pytest.raises(BadConfig, match="set the variable ABSENT"):
+        load({}, tmp_path)
+
+
+def test_a_secret_that_is_written_out_is_refused_also_unread(tmp_path: Path) -> None:
+    (tmp_path / "semel.toml").write_text(SOURCE + 'secrets = ["hunter2"]')
+
+    with pytest.raises(BadConfig, match="a secret is written out"):
+        load({}, tmp_path, secrets=False)
+
+
 def test_a_secret_in_a_file_ends_before_its_last_line_ending(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("hunter2\n")
     assert Secret(reference=f"file:{tmp_path / 's'}").reveal() == "hunter2"

@@ -14,12 +14,12 @@ QUEUE = "q"
 EXECUTOR = "chancy.executors.asyncex.AsyncExecutor"
 # A worker imports the module that has the job by name; it is this one, under another name.
 sys.modules["noop_jobs"] = sys.modules[__name__]
-_recorder = None
+recorder = driver.Recorder()
 
 
 @job(queue=QUEUE)
-async def noop(*, i: int, p: object = None) -> None:
-    _recorder.hit(i)
+async def noop(*, i: int, p: object = None) -> None:  # noqa: ARG001 - the payload
+    recorder.hit(i)
 
 
 def made(number: int):  # noqa: ANN201 - the library's own
@@ -47,17 +47,15 @@ async def fill(jobs: int) -> None:
 
 
 async def work() -> None:
-    global _recorder
-    _recorder = driver.Recorder()
     async with opened() as chancy, Worker(chancy) as worker:
         await worker.wait_for_shutdown()
 
 
 @asynccontextmanager
-async def calls(callers: int) -> AsyncIterator[driver.Call]:
+async def calls(_callers: int) -> AsyncIterator[driver.Call]:
     async with opened() as chancy:
 
-        async def call(caller: int, number: int) -> None:
+        async def call(_caller: int, number: int) -> None:
             await chancy.push(made(number))
 
         yield call

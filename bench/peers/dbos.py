@@ -6,20 +6,19 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
+import driver
 import sqlalchemy
 from dbos import DBOS, DBOSClient, DBOSConfig
 
-import driver
-
 QUEUE = "q"
 OPTIONS = {"workflow_name": "noop", "queue_name": QUEUE, "app_version": "v1"}
-_recorder = None
+recorder = driver.Recorder()
 
 
 def launch() -> None:
     @DBOS.workflow(name="noop")
-    async def noop(i: int, p: object = None) -> None:
-        _recorder.hit(i)
+    async def noop(i: int, p: object = None) -> None:  # noqa: ARG001 - the payload
+        recorder.hit(i)
 
     DBOS(
         config=DBOSConfig(
@@ -56,8 +55,6 @@ async def fill(jobs: int) -> None:
 
 
 async def work() -> None:
-    global _recorder
-    _recorder = driver.Recorder()
     await declare()
     await asyncio.Event().wait()
 
@@ -68,7 +65,7 @@ async def calls(callers: int) -> AsyncIterator[driver.Call]:
     threads = ThreadPoolExecutor(callers)
     loop = asyncio.get_running_loop()
 
-    async def call(caller: int, job: int) -> None:
+    async def call(_caller: int, job: int) -> None:
         await loop.run_in_executor(threads, client.enqueue, OPTIONS, job, driver.PAYLOAD)
 
     yield call

@@ -4,19 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import uvloop
-from oban import Oban, worker
+import driver
+from oban import Job, Oban, worker
 from oban.schema import install
 
-import driver
-
-_recorder = None
+recorder = driver.Recorder()
 
 
 @worker(queue="q")
 class Noop:
-    async def process(self, job) -> None:
-        _recorder.hit(job.args["i"])
+    async def process(self, job: Job) -> None:
+        recorder.hit(job.args["i"])
 
 
 def made(number: int):  # noqa: ANN201 - the library's own
@@ -35,21 +33,19 @@ async def fill(jobs: int) -> None:
 
 
 async def work() -> None:
-    global _recorder
-    _recorder = driver.Recorder()
     pool = await Oban.create_pool(driver.DSN, min_size=1, max_size=10)
     await Oban(pool=pool, queues={"q": 100}).start()
     await asyncio.Event().wait()
 
 
 @asynccontextmanager
-async def calls(callers: int) -> AsyncIterator[driver.Call]:
+async def calls(_callers: int) -> AsyncIterator[driver.Call]:
     async with Oban(pool=await Oban.create_pool(driver.DSN, min_size=1, max_size=10)) as oban:
 
-        async def call(caller: int, number: int) -> None:
+        async def call(_caller: int, number: int) -> None:
             await oban.enqueue(made(number))
 
         yield call
 
 
-driver.serve(setup=setup, fill=fill, work=work, calls=calls, run=uvloop.run)
+driver.serve(setup=setup, fill=fill, work=work, calls=calls)

@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import asyncpg
-import uvloop
+import driver
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
+from pgqueuer.models import Job
 from pgqueuer.queries import Queries
-
-import driver
 
 BATCH = 100
 
@@ -40,7 +39,7 @@ async def work() -> None:
     queue = PgQueuer(AsyncpgDriver(await asyncpg.connect(driver.DSN)))
 
     @queue.entrypoint("noop")
-    async def noop(job) -> None:
+    async def noop(job: Job) -> None:
         recorder.hit(json.loads(job.payload)["i"])
 
     await queue.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=30))
@@ -56,4 +55,4 @@ async def calls(callers: int) -> AsyncIterator[driver.Call]:
     yield call
 
 
-driver.serve(setup=setup, fill=fill, work=work, calls=calls, run=uvloop.run)
+driver.serve(setup=setup, fill=fill, work=work, calls=calls)

@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import procrastinate
-
 import driver
+import procrastinate
 
 CONCURRENCY = 30
 QUEUE = "q"
@@ -15,12 +14,12 @@ app = procrastinate.App(
         conninfo=driver.DSN, min_size=10, max_size=CONCURRENCY
     )
 )
-_recorder = None
+recorder = driver.Recorder()
 
 
 @app.task(name="noop", queue=QUEUE)
-async def noop(i: int, p: object = None) -> None:
-    _recorder.hit(i)
+async def noop(i: int, p: object = None) -> None:  # noqa: ARG001 - the payload
+    recorder.hit(i)
 
 
 async def setup() -> None:
@@ -36,8 +35,6 @@ async def fill(jobs: int) -> None:
 
 
 async def work() -> None:
-    global _recorder
-    _recorder = driver.Recorder()
     async with app.open_async():
         await app.run_worker_async(
             queues=[QUEUE],
@@ -49,8 +46,8 @@ async def work() -> None:
 
 
 @asynccontextmanager
-async def calls(callers: int) -> AsyncIterator[driver.Call]:
-    async def call(caller: int, job: int) -> None:
+async def calls(_callers: int) -> AsyncIterator[driver.Call]:
+    async def call(_caller: int, job: int) -> None:
         await noop.defer_async(i=job, p=driver.PAYLOAD)
 
     async with app.open_async():

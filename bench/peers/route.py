@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
 import psycopg
 import uvicorn
@@ -28,7 +29,8 @@ create table event (
 );
 create table job (
     id bigint generated always as identity primary key, source text not null, key text not null,
-    status text not null default 'pending', input jsonb not null, created_at timestamptz not null default now()
+    status text not null default 'pending', input jsonb not null,
+    created_at timestamptz not null default now()
 );
 create index job_pending on job (id) where status = 'pending';
 """
@@ -46,7 +48,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/in/{source}")
 async def receive(
-    source: str, request: Request, idempotency_key: str = Header()
+    source: str, request: Request, idempotency_key: Annotated[str, Header()]
 ) -> JSONResponse:
     body = Jsonb(await request.json())
     async with pool.connection() as conn, conn.transaction():

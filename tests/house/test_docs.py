@@ -102,7 +102,7 @@ def test_a_command_is_documented_with_its_options(words: list[str], options: set
         if row.startswith((f"| `semel {' '.join(words)}", f"| `semel {words[0]} "))
         and re.search(rf"\b{words[-1]}\b", row.split(" | ")[0])
     ]
-    assert options <= set(re.findall(r"--[a-z]+", row))
+    assert options <= set(re.findall(r"--[a-z]+(?:-[a-z]+)*", row))
 
 
 def part(page: str, heading: str) -> list[str]:

@@ -32,6 +32,10 @@ from semel.db.execute import run
         (["token", "create", "--role", "king"], "king"),
         (["worker"], "Missing argument"),
         (["worker", "nosuch.py"], "no such file"),
+        (["event", "explain", "--source", "s", "--id", "\udcff"], "is not UTF-8"),
+        (["event", "replay", "7"], "'7' is no id"),
+        (["event", "import-legacy", "t"], "Missing option '--source'"),
+        (["agent", "pause", "no agent"], "is no agent"),
     ],
 )
 def test_misuse_is_told_in_a_line_and_exits_2(
@@ -90,6 +94,33 @@ def test_a_database_without_our_schema_is_refused(semel: Semel, empty_dsn: str) 
 
     assert (said.code, said.err.split()[0]) == (1, "E-DB-002")
     assert "run `semel migrate`" in said.err
+
+
+def test_only_who_takes_requests_needs_the_secrets(here: Semel, tmp_path: Path) -> None:
+    (tmp_path / "semel.toml").write_text(
+        '[sources.bot]\nchannel = "telegram"\nagent = "a"\nsecrets = ["env:ABSENT"]\n'
+    )
+
+    for words in (["run", "list"], ["event", "list"], ["agent", "list"], ["config"]):
+        assert here(*words).code == 0, words
+    assert here("upkeep", "--once").code == 0
+    assert "env:ABSENT" in here("config").out
+    for words in (["serve"], ["up"], ["doctor"]):
+        said = here(*words)
+        assert (said.code, said.err.split()[0]) == (2, "E-CONFIG-001"), words
+        assert "set the variable ABSENT" in said.err
+
+
+def test_an_embedded_server_that_cannot_be_had_is_refused_by_its_code(
+    semel: Semel, tmp_path: Path
+) -> None:
+    (tmp_path / ".semel").mkdir(mode=0o777)
+    (tmp_path / ".semel").chmod(0o777)
+
+    said = semel("db", "start")
+
+    assert (said.code, said.err.split()[0]) == (3, "E-DB-003")
+    assert "Traceback" not in said.err
 
 
 # -- the schema, the settings, the database -------------------------------------------------

@@ -83,27 +83,28 @@ def test_watch_without_id_tells_of_every_change_until_ctrl_c(dsn: str, conn: Con
         words, env={"SEMEL_DSN": dsn}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         told: list[dict[str, Any]] = []
-        out = process.stdout
+        out, err = process.stdout, process.stderr
         assert out
+        assert err
         reader = threading.Thread(
             target=lambda: told.extend(json.loads(line) for line in out), daemon=True
         )
         reader.start()
         seen = (
-            "select count(*) from pg_stat_activity"
-            " where application_name = 'semel-cli' and query like 'with changed%'"
+            "select count(*) from pg_stat_activity where application_name = 'semel-cli'"
+            " and state = 'idle' and query like 'with changed%'"
         )
-        until(lambda: conn.execute(seen).fetchall()[0][0])
-        run_id = str(start_run(conn))
-        until(lambda: any(line["status"] == "PENDING" for line in told))
-        complete(conn)
-        until(lambda: any(line["status"] == "COMPLETED" for line in told))
-
-        process.send_signal(signal.SIGINT)
-
-        assert process.wait(10) == 130
-        assert process.stderr
-        assert process.stderr.read() == ""
+        try:
+            until(lambda: conn.execute(seen).fetchall()[0][0])
+            run_id = str(start_run(conn))
+            until(lambda: any(line["status"] == "PENDING" for line in told))
+            complete(conn)
+            until(lambda: any(line["status"] == "COMPLETED" for line in told))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+        finally:
+            process.kill()
+        assert err.read() == ""
         reader.join(10)
     assert {line["run_id"] for line in told} == {run_id}
     assert all("input" not in line for line in told)

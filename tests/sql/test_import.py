@@ -25,8 +25,8 @@ def take(conn: Conn, *seen: Seen, now: datetime | None = None) -> tuple[int, int
     return run(conn, event_import("p", "bot", "telegram", seen, now=now))
 
 
-def arrive(conn: Conn, name: str, *, now: datetime | None = None, **more: bool) -> Accepted:
-    offer = Offer(source="bot", channel="telegram", id=name, agent="a", **more)
+def arrive(conn: Conn, name: str, *, now: datetime | None = None) -> Accepted:
+    offer = Offer(source="bot", channel="telegram", id=name, agent="a")
     return run(conn, inbox.event_accept("p", [offer], now=now))[0]
 
 

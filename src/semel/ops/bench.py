@@ -13,7 +13,7 @@ import secrets
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from psycopg import sql
 
@@ -76,7 +76,8 @@ class Bench:
 
             async def call(caller: int, number: int) -> None:
                 conn, told = conns[caller], self._input(number)
-                await start(conn, project=self._project, agent=self._agent, input=told)  # type: ignore[misc] # awaitable where conn is async
+                started = start(conn, project=self._project, agent=self._agent, input=told)
+                await cast("Awaitable[Any]", started)
 
             return await _pressed("start", call)
 
@@ -143,10 +144,10 @@ class Bench:
             # What `start` does, with a look at the clock before it rings for the workers.
             await arun(conn, runs.run_start(self._project, self._agent, self._input(number)))
             committed[number] = time.perf_counter()
-            await wake(conn, self._agent)  # type: ignore[misc] # awaitable where conn is async
+            await cast("Awaitable[None]", wake(conn, self._agent))
             await asyncio.sleep(PACE_SECONDS)
         deadline = time.perf_counter() + DRAIN_SECONDS_MAX
-        while not committed.keys() <= self._handled.keys() and time.perf_counter() < deadline:
+        while committed.keys() - self._handled.keys() and time.perf_counter() < deadline:  # noqa: ASYNC110 - a handler that never comes must not hold us
             await asyncio.sleep(0.01)
         waits = [self._handled[n] - at for n, at in committed.items() if n in self._handled]
         return _latencies("pick-up", waits)
@@ -193,7 +194,7 @@ def bench(settings: Settings, dsn: str, conn: psycopg.Connection[Any]) -> list[F
         asked = conn.execute("select has_table_privilege(%s, 'delete')", (f"semel.{table}",))
         if not asked.fetchall()[0][0]:
             raise BadRequest(
-                f"this role may not delete from semel.{table}: use the schema's owner"
+                f"this role may not remove rows of semel.{table}: use the schema's owner"
             )
     project = f"bench-{secrets.token_hex(6)}"
     try:

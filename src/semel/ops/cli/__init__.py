@@ -81,11 +81,19 @@ def _before(
     context.obj = Desk(json=json, told=checked(project))
 
 
+def _require_text(arguments: Sequence[str]) -> None:
+    """Refuse bytes that are no UTF-8: no setting, id or reason is made of them."""
+    for each in arguments:
+        if not each.isascii() and any("\ud800" <= char <= "\udfff" for char in each):
+            raise typer.BadParameter(f"{each[:80]!a} is not UTF-8")
+
+
 def cli(arguments: Sequence[str]) -> int:
     """Run the command that *arguments* spell; answers the exit code."""
     json = "--json" in arguments
     leash.follow()
     try:
+        _require_text(arguments)
         code = app(list(arguments) or ["--help"], prog_name="semel", standalone_mode=False)
     except SemelError as error:
         screen.refuse(error, json=json)

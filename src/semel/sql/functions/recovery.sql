@@ -4,8 +4,8 @@
 --
 -- Fence: each write is compare-and-set on the row it judged; the fence grows, so what the lost
 --   worker still writes is refused.
--- Locks: project (one sweep at a time), then run by run_id with SKIP LOCKED: a run whose holder
---   is just completing is left to it.
+-- Locks: project (one sweep at a time), then run by run_id and worker, both with SKIP LOCKED: a run
+--   whose holder is just completing is left to it, and a sweep waits for no one.
 -- Clock: p_now, or the server's. A sweep that comes late, or finds the last one in the future,
 --   trusts no silence: the database or the clock was away, not the workers. It judges no one
 --   for dead_after, in which every healthy worker beats again.
@@ -38,7 +38,11 @@ begin
     if not p_trust and (v_project.swept_at is null or v_project.swept_at > v_now
                         or v_project.swept_at < v_now - interval '15 seconds') then
         v_project.blind_until := v_now + p_dead_after;
-        update semel.worker as w set beat_at = v_now where w.project_id = p_project and w.beat_at > v_now;
+        update semel.worker as w set beat_at = v_now
+        where w.project_id = p_project and w.worker_id = any (array(
+            select o.worker_id from semel.worker as o
+            where o.project_id = p_project and o.beat_at > v_now
+            for update skip locked));
     elsif v_project.blind_until > v_now + p_dead_after then
         v_project.blind_until := v_now + p_dead_after;  -- the clock stepped back while blind
     end if;
@@ -53,9 +57,8 @@ begin
     -- run_held that a pinned snapshot keeps. Leases are looked at more rarely for that reason:
     -- a lease outlives its worker only where the worker forgot the run.
     v_runs := array(
-        select r.run_id from semel.worker as w cross join unnest(w.agents) as served(agent)
-        join semel.run as r
-            on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id
+        select r.run_id from semel.worker as w join semel.run as r
+            on r.project_id = p_project and r.agent = any (w.agents) and r.worker_id = w.worker_id
         where w.project_id = p_project and w.stopped_at is null and w.beat_at < v_now - p_dead_after
         limit p_limit);
     if p_trust or v_project.leases_at is null or v_project.leases_at > v_now
@@ -66,12 +69,17 @@ begin
             limit p_limit);
         update semel.project as p set leases_at = v_now where p.project_id = p_project;
     end if;
-    return query select * from semel.run_lose(p_project, v_runs, p_dead_after, v_now);
+    if v_runs <> '{}' then  -- for an empty array the planner takes any index, and walks its dead entries
+        return query select * from semel.run_lose(p_project, v_runs, p_dead_after, v_now);
+    end if;
     -- A dead worker that holds nothing more is not asked about again, unless it beats.
     update semel.worker as w set stopped_at = v_now
-    where w.project_id = p_project and w.stopped_at is null and w.beat_at < v_now - p_dead_after
-      and not exists (select from unnest(w.agents) as served(agent) join semel.run as r
-                      on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id);
+    where w.project_id = p_project and w.worker_id = any (array(
+        select o.worker_id from semel.worker as o
+        where o.project_id = p_project and o.stopped_at is null and o.beat_at < v_now - p_dead_after
+          and not exists (select from semel.run as r where r.project_id = p_project
+                          and r.agent = any (o.agents) and r.worker_id = o.worker_id)
+        for update of o skip locked));
 end
 $$;
 
@@ -88,9 +96,8 @@ begin
     where w.project_id = p_project and w.worker_id = p_worker;
     return query
         select * from semel.run_lose(p_project,
-            array(select r.run_id from semel.worker as w cross join unnest(w.agents) as served(agent)
-                  join semel.run as r
-                    on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id
+            array(select r.run_id from semel.worker as w join semel.run as r
+                    on r.project_id = p_project and r.agent = any (w.agents) and r.worker_id = w.worker_id
                   where w.project_id = p_project and w.worker_id = p_worker),
             '0', v_now);
 end
@@ -107,7 +114,8 @@ begin
     for v_run in
         select r.* from semel.run as r
         left join semel.worker as w on w.project_id = p_project and w.worker_id = r.worker_id
-        where r.project_id = p_project and r.run_id = any (p_runs) and r.worker_id is not null
+        -- The status, not the worker: `worker_id is not null` would draw the planner to run_held.
+        where r.project_id = p_project and r.run_id = any (p_runs) and r.status = 'RUNNING'
           and (w.beat_at < p_now - p_dead_after or r.lease_until < p_now)
         order by r.run_id
         for update of r skip locked

@@ -503,7 +503,9 @@ begin
     select * into v_old from semel.run_history as h
     where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
     if not found then
-        return query select p_run, 'unknown', null::text;
+        -- Another retry may have brought it back while we waited for its row.
+        select r.status into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run;
+        return query select p_run, case when found then 'refused' else 'unknown' end, v_run.status;
         return;
     elsif v_old.status = 'COMPLETED' then
         return query select p_run, 'refused', v_old.status;

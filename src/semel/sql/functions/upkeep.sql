@@ -72,8 +72,11 @@ begin
         on conflict on constraint project_pkey do nothing;
     end if;
     update semel.project as p set purged_at = v_now
-    where p.project_id = p_project
-      and (p.purged_at is null or p.purged_at <= v_now - p_every or p.purged_at > v_now);
+    where p.project_id = (
+        select o.project_id from semel.project as o
+        where o.project_id = p_project
+          and (o.purged_at is null or o.purged_at <= v_now - p_every or o.purged_at > v_now)
+        for update skip locked);
     return found;
 end
 $$;
@@ -102,8 +105,13 @@ begin
         returning 1
     )
     select count(*) into v_count from gone;
-    delete from semel.fold as f
-    where f.project_id = p_project and f.status = 'resolved' and f.seen_at <= v_now - p_memory;
+    with old as materialized (
+        select f.source, f.fingerprint from semel.fold as f
+        where f.project_id = p_project and f.status = 'resolved' and f.seen_at <= v_now - p_memory
+        for update skip locked
+    )
+    delete from semel.fold as f using old as o
+    where f.project_id = p_project and f.source = o.source and f.fingerprint = o.fingerprint;
     return v_count;
 end
 $$;
@@ -154,7 +162,8 @@ begin
         delete from semel.body as b where b.project_id = p_project and b.body_digest = any (array(
             select o.body_digest from semel.body as o
             where o.project_id = p_project and o.seen_at <= v_now - p_bodies - interval '1 day'
-            limit p_limit))
+            limit p_limit
+            for update skip locked))
         returning 1
     )
     select count(*) into v_count from gone;
@@ -205,9 +214,12 @@ begin
     perform semel.project_require(p_project);
     with gone as (
         delete from semel.worker as w
-        where w.project_id = p_project and w.beat_at < v_now - interval '1 day'
-          and not exists (select from unnest(w.agents) as served(agent) join semel.run as r
-                          on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id)
+        where w.project_id = p_project and w.worker_id = any (array(
+            select o.worker_id from semel.worker as o
+            where o.project_id = p_project and o.beat_at < v_now - interval '1 day'
+              and not exists (select from semel.run as r where r.project_id = p_project
+                              and r.agent = any (o.agents) and r.worker_id = o.worker_id)
+            for update of o skip locked))
         returning 1
     )
     select count(*) into v_count from gone;

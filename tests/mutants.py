@@ -1,0 +1,149 @@
+"""
+Mutants: does the suite see it when a guard goes?
+
+    python tests/mutants.py [--jobs 2] [NAME ...]
+
+For each mutation of `tests/mutations.py` the mutated function is applied to a database of its own,
+which the tests of tests/sql, tests/model and tests/races then take for their template, until the
+first of them turns red. Exit code 1, and the names, when any mutant survives. NAME: a part of
+the names to run.
+
+This file is also the plugin that tells those tests which template to take.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from psycopg.conninfo import make_conninfo
+
+from mutations import MUTATIONS, Mutation
+from semel.db import embedded, migrate
+from semel.db.pool import connect
+
+ROOT = Path(__file__).parent.parent
+#: In the order of their speed.
+SUITE = [
+    "tests/sql/test_runs.py",
+    "tests/sql/test_transitions.py",
+    "tests/sql/test_retention.py",
+    "tests/races/test_runs.py",
+    "tests/races/test_inbox.py",
+    "tests/model",
+    "tests/races/test_sweeps.py",
+    "tests/sql/test_guards.py",
+    "tests/races/test_inbox_interleavings.py",
+    "tests/races/test_deadlocks.py",
+    "tests/races/test_interleavings.py",
+    "tests/sql/test_plans.py",
+]
+TEMPLATE = "SEMEL_TEST_TEMPLATE"
+
+
+class Fate(NamedTuple):
+    name: str
+    killed: bool
+    by: str  # the first red test
+    seconds: float
+
+
+def pytest_configure(config: Any) -> None:
+    """As a plugin: the fixtures find the mutant's database made already."""
+    if TEMPLATE in os.environ:
+        import fix_database
+
+        fix_database.TEMPLATE = os.environ[TEMPLATE]
+
+
+def source(function: str) -> str:
+    """The statement that makes *function*, as the schema has it."""
+    head = re.compile(rf"create or replace function semel\.{function}\(.*?\n\$\$;", re.DOTALL)
+    found = [match for part in migrate.parts() for match in head.findall(part.sql)]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} functions are called {function}")
+    return str(found[0])
+
+
+def mutate(mutation: Mutation) -> str:
+    """The statement that makes the mutant; LookupError where the text has changed."""
+    text = source(mutation.function)
+    if (times := text.count(mutation.old)) != 1:
+        raise LookupError(f"{mutation.function}: {mutation.old!r} is there {times} times")
+    return text.replace(mutation.old, mutation.new)
+
+
+def try_out(server: embedded.Server, home: Path, number: int, name: str) -> Fate:
+    """Run the suite against one mutant until something turns red."""
+    began = time.monotonic()
+    database = f"mutant_{number}"
+    with connect(server.dsn) as admin:
+        admin.execute(f"create database {database}")
+        with connect(make_conninfo(server.dsn, dbname=database)) as conn:
+            migrate.migrate(conn)
+            conn.execute("set role semel_owner")
+            conn.execute(mutate(MUTATIONS[name]))  # type: ignore[arg-type]
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "tests"),
+            "SEMEL_TEST_HOME": str(home),
+            "HYPOTHESIS_PROFILE": "mutants",
+            TEMPLATE: database,
+        }
+        options = ["-x", "-q", "-p", "mutants", "-p", "no:randomly", "-p", "no:cacheprovider"]
+        suite = [path for path in SUITE if (ROOT / path).exists()]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *suite],
+            cwd=ROOT,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        admin.execute(f"drop database {database} with (force)")
+    red = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    killed = done.returncode == 1 and bool(red)
+    said = red[0] if killed else (done.stdout + done.stderr)[-2000:] if done.returncode else "-"
+    return Fate(name, killed, said, time.monotonic() - began)
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Does the suite see it when a guard goes?")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    told = parser.parse_args(argv)
+    chosen = [
+        name for name in MUTATIONS if not told.names or any(part in name for part in told.names)
+    ]
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        home = Path(folder)
+        home.chmod(0o755)  # the server's account must reach it when we are root
+        from fix_server import FAST
+
+        with (
+            embedded.use(home / "pg", settings=FAST) as server,
+            ThreadPoolExecutor(told.jobs) as pool,
+        ):
+            fates = []
+            for fate in pool.map(
+                lambda pair: try_out(server, home, *pair), enumerate(chosen), timeout=None
+            ):
+                fates.append(fate)
+                word = "killed" if fate.killed else "SURVIVED"
+                print(f"{word:9} {fate.seconds:5.1f} s  {fate.name:60} {fate.by}", flush=True)
+        embedded.stop(home / "pg")
+    alive = [fate.name for fate in fates if not fate.killed]
+    print(f"{len(fates) - len(alive)} killed, {len(alive)} survived", *alive, sep="\n  ")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,306 @@
+"""Every function that locks more than one row, against itself and the others, in opposite orders.
+
+Nobody waits for someone who waits for him: no call ends in a deadlock, and when all is quiet
+every run and every event is there once.
+"""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from fix_world import DEAD, LEASE, Conn, one
+from modelling import NIGHTLY
+from semel.core import inbox, runs, steps, upkeep
+from semel.db.execute import run
+from semel.db.pool import connect
+from semel.model import Alert, Claim, Offer
+
+if TYPE_CHECKING:
+    from semel.core.call import Call
+
+ROUNDS = 5000 if NIGHTLY else 200
+THREADS = 8
+DAY = timedelta(days=1)
+EVERYWHERE = (*range(11), *range(100, 111))
+NAMES = [f"n{n}" for n in range(12)]
+AGENTS = [f"a{n}" for n in range(4)]
+
+pytestmark = pytest.mark.timeout(3600 if NIGHTLY else 120)
+
+
+class Crowd:
+    """Threads that call at the same moments, each on its own connection, in its own order."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self.errors: Counter[str] = Counter()
+        self.answers: list[Any] = []
+        self._lock = threading.Lock()
+
+    def go(self, *works: Callable[[Conn, random.Random], Any], rounds: int = ROUNDS) -> None:
+        gate = threading.Barrier(THREADS)
+
+        def one_thread(n: int) -> None:
+            chance = random.Random(n)
+            with connect(self._dsn) as conn:
+                conn.execute("set deadlock_timeout = '20ms'")
+                for turn in range(rounds):
+                    gate.wait()
+                    self._once(works[(n + turn) % len(works)], conn, chance)
+
+        threads = [threading.Thread(target=one_thread, args=(n,)) for n in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _once(
+        self, work: Callable[[Conn, random.Random], Any], conn: Conn, chance: random.Random
+    ) -> None:
+        try:
+            answer = work(conn, chance)
+        except psycopg.Error as error:
+            with self._lock:
+                self.errors[f"{error.sqlstate} {error.diag.context or error}"[:400]] += 1
+        else:
+            with self._lock:
+                self.answers.append(answer)
+
+
+def mixed(names: list[str], chance: random.Random, most: int = 6) -> list[str]:
+    """Some of *names*, in an order of chance."""
+    return chance.sample(names, most)
+
+
+def again(conn: Conn, call: "Call[Any]") -> Any:
+    """As every sender does when its event was purged while it arrived."""
+    while True:
+        try:
+            return run(conn, call)
+        except psycopg.errors.SerializationFailure:
+            continue
+
+
+# -- the inbox -------------------------------------------------------------------------------
+
+
+def accept(conn: Conn, chance: random.Random) -> Any:
+    offers = [
+        Offer(source="s", channel="api", id=name, agent="a0", body=name.encode())
+        for name in mixed(NAMES, chance)
+    ]
+    return again(conn, inbox.event_accept("p", offers))
+
+
+def accept_late(conn: Conn, chance: random.Random) -> Any:
+    """Ids and bodies seen again after their memory: their rows are taken over, or purged."""
+    now = one(conn, "select clock_timestamp()") + 8 * DAY
+    offers = [
+        Offer(source="s", channel="api", id=name, agent="a0", body=name.encode())
+        for name in mixed(NAMES, chance)
+    ]
+    return again(conn, inbox.event_accept("p", offers, now=now))
+
+
+def alert(conn: Conn, chance: random.Random) -> Any:
+    status: Any = chance.choice(["firing", "resolved"])
+    alerts = [
+        Alert(
+            fingerprint=name,
+            status=status,
+            starts_ns=1,
+            ends_ns=int(status != "firing"),
+            alert={},
+        )
+        for name in mixed(NAMES, chance)
+    ]
+    body = chance.choice([b"x", b"y"])
+    now = one(conn, "select clock_timestamp()") + chance.choice([timedelta(0), 8 * DAY])
+    return run(
+        conn, inbox.alert_accept("p", "am", "a1", {}, alerts, body=body, headers={}, now=now)
+    )
+
+
+def start(conn: Conn, chance: random.Random) -> Any:
+    key, unique = chance.choice(NAMES), chance.choice(NAMES)
+    return [run(conn, runs.run_start("p", "a2", None, key=key, source="s", unique=unique))]
+
+
+def expire(conn: Conn, _: random.Random) -> Any:
+    now = one(conn, "select clock_timestamp()") + 8 * DAY
+    run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=now))
+    run(conn, upkeep.fold_stale("p", 7 * DAY, now=now))
+    run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=now + DAY))
+    return []
+
+
+def test_arrivals_in_opposite_orders_never_deadlock(dsn: str, conn: Conn) -> None:
+    crowd = Crowd(dsn)
+
+    crowd.go(accept, alert, accept, start, accept_late, expire)
+
+    assert {} == crowd.errors
+    new = {
+        str(answer.run_id)
+        for answers in crowd.answers
+        for answer in answers
+        if answer.run_id
+        and "new" in {getattr(answer, "verdict", ""), getattr(answer, "outcome", "")}
+    }
+    there = {str(run_id) for [run_id] in conn.execute("select run_id from semel.runs")}
+    assert there <= new, "a run that nobody was told of"
+    assert {
+        str(i)
+        for [i] in conn.execute("select run_id from semel.dedupe where run_id is not null")
+    } <= new
+
+
+def test_opposite_orders_of_bodies_and_alerts_never_deadlock(dsn: str, conn: Conn) -> None:
+    crowd = Crowd(dsn)
+
+    crowd.go(alert, expire, accept)
+
+    assert {} == crowd.errors
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+class Work:
+    """Eight workers at the same runs, with every hold that was ever given."""
+
+    def __init__(self) -> None:
+        self._holds: list[Claim] = []
+
+    def holds(self, chance: random.Random) -> tuple[str, list[Claim]]:
+        """Some holds of one worker, in an order of chance, old ones among them."""
+        worker = f"w{chance.randrange(3)}"
+        own = [held for held in list(self._holds) if held.worker == worker][-40:]
+        return worker, chance.sample(own, min(len(own), 12))
+
+    def claim(self, conn: Conn, chance: random.Random) -> Any:
+        call = runs.run_claim(
+            "p",
+            chance.choice(AGENTS),
+            f"w{chance.randrange(3)}",
+            limit=5,
+            lease=LEASE,
+            lanes=chance.sample(EVERYWHERE, len(EVERYWHERE)),
+        )
+        taken = run(conn, call)
+        self._holds += taken
+        return taken
+
+    def complete(self, conn: Conn, chance: random.Random) -> Any:
+        worker, held = self.holds(chance)
+        ended = [(claim.run_id, claim.fence, "1") for claim in held]
+        return run(conn, runs.run_complete("p", worker, ended))
+
+    def release(self, conn: Conn, chance: random.Random) -> Any:
+        worker, held = self.holds(chance)
+        return run(
+            conn, runs.run_release("p", worker, [(claim.run_id, claim.fence) for claim in held])
+        )
+
+    def beat(self, conn: Conn, chance: random.Random) -> Any:
+        worker, held = self.holds(chance)
+        pairs = [(claim.run_id, claim.fence) for claim in held]
+        later = one(conn, "select clock_timestamp()") + timedelta(minutes=3)
+        return run(conn, runs.run_beat("p", worker, pairs, lease=LEASE, now=later))
+
+    def fail(self, conn: Conn, chance: random.Random) -> Any:
+        _, held = self.holds(chance)
+        with conn.transaction():
+            return [
+                run(conn, runs.run_fail(claim, "E-RUN-006", "boom"))
+                for claim in sorted(held, key=lambda claim: claim.run_id)
+            ]
+
+    def record(self, conn: Conn, chance: random.Random) -> Any:
+        worker, held = self.holds(chance)
+        entries: list[tuple[str, Any, Any]] = [
+            (name, "result", 1) for name in mixed(NAMES, chance)
+        ]
+        return [
+            run(conn, steps.step_record("p", worker, claim.run_id, claim.fence, entries))
+            for claim in held[-2:]
+        ]
+
+    def operate(self, conn: Conn, chance: random.Random) -> Any:
+        _, held = self.holds(chance)
+        for claim in held[:2]:
+            run(conn, runs.run_cancel("p", claim.run_id))
+            run(conn, runs.run_retry("p", claim.run_id))
+        return []
+
+
+def reap(conn: Conn, chance: random.Random) -> Any:
+    later = one(conn, "select clock_timestamp()") + timedelta(minutes=chance.choice([0, 4, 10]))
+    found = run(
+        conn, runs.run_reap("p", dead_after=DEAD, trust=chance.random() < 0.5, now=later)
+    )
+    run(conn, runs.worker_lost("p", f"w{chance.randrange(3)}"))
+    run(conn, upkeep.worker_expire("p", now=later + 2 * DAY))
+    return found
+
+
+def overdue(conn: Conn, _: random.Random) -> Any:
+    later = one(conn, "select clock_timestamp()") + timedelta(minutes=10)
+    run(conn, runs.run_due("p", now=later))
+    return run(conn, runs.run_overdue("p", now=later))
+
+
+def register(conn: Conn, chance: random.Random) -> Any:
+    agents = [(name, 3, chance.choice([None, 7]), "async") for name in mixed(AGENTS, chance, 4)]
+    sources = [(name, "api", "a0") for name in mixed(NAMES, chance)]
+    worker = f"w{chance.randrange(3)}"
+    register = runs.worker_register("p", worker, host="h", pid=1, slots=1, agents=agents)
+    calls: Any = [register, inbox.source_register("p", sources)]
+    for call in calls:
+        run(conn, call)
+    run(conn, runs.worker_stop("p", worker))
+    run(conn, runs.agent_pause("p", "a3"))
+    conn.execute("select semel.project_limit('p', %s)", (chance.choice([None, 20]),))
+    return []
+
+
+def test_every_write_to_runs_in_opposite_orders_never_deadlocks(dsn: str, conn: Conn) -> None:
+    for n in range(240):
+        more = {"deadline": timedelta(minutes=5)} if n % 5 == 0 else {}
+        run(
+            conn,
+            runs.run_start("p", AGENTS[n % 4], n, priority=n % 10, max_attempts=50, **more),
+        )
+    crowd, work = Crowd(dsn), Work()
+
+    crowd.go(
+        work.claim,
+        work.beat,
+        work.complete,
+        work.release,
+        work.claim,
+        work.record,
+        work.fail,
+        reap,
+        work.operate,
+        register,
+        overdue,
+        rounds=2 * ROUNDS,
+    )
+
+    assert {} == crowd.errors
+    assert 240 == one(conn, "select count(*) from semel.runs")
+    assert 240 == one(conn, "select count(distinct run_id) from semel.runs")
+    assert one(conn, "select count(*) from semel.run where status = 'RUNNING'") <= 240
+    assert (
+        []
+        == conn.execute(
+            "select run_id, fence from semel.attempts group by 1, 2 having count(*) > 1"
+        ).fetchall()
+    )

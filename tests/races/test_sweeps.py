@@ -1,0 +1,76 @@
+"""Rows that another session keeps locked hold up no sweep: they are left for the next one."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fix_world import DEAD, LEASE, Conn, one, start_run
+from semel.core import inbox, runs, upkeep
+from semel.core.call import Call
+from semel.db.execute import run
+from semel.model import Alert, Offer
+
+DAY = timedelta(days=1)
+
+
+def a_world(conn: Conn) -> None:
+    """Two of everything that a sweep looks at, long past its time."""
+    long_ago = one(conn, "select clock_timestamp()") - 40 * DAY
+    for n in "12":
+        offer = Offer(source="s", channel="api", id=n, agent="a", body=n.encode())
+        run(conn, inbox.event_accept("p", [offer], now=long_ago))
+        for status in ("firing", "resolved")[: int(n)]:
+            alert = Alert(
+                fingerprint=n, status=status, starts_ns=1, ends_ns=int(n) - 1, alert={}
+            )  # type: ignore[arg-type]
+            made = inbox.alert_accept(
+                "p", "am", "a", {}, [alert], body=status.encode(), headers={}, now=long_ago
+            )
+            run(conn, made)
+        start_run(conn, "delayed", delay=timedelta(seconds=1), deadline=timedelta(seconds=1))
+        claim = runs.run_claim("p", "a", f"w{n}", limit=1, lease=LEASE, now=long_ago)
+        assert 1 == len(run(conn, claim))
+        run(conn, runs.worker_register("p", f"idle{n}", host="h", pid=1, slots=1, agents=[]))
+    conn.execute("update semel.worker set beat_at = %s", (long_ago,))
+
+
+SWEEPS: dict[str, Callable[[Any], Call[Any]]] = {
+    "run_due": lambda now: runs.run_due("p", now=now),
+    "run_overdue": lambda now: runs.run_overdue("p", now=now),
+    "run_reap": lambda now: runs.run_reap("p", dead_after=DEAD, trust=True, now=now),
+    "run_reap, blind": lambda now: runs.run_reap("p", dead_after=DEAD, now=now - 80 * DAY),
+    "dedupe_expire": lambda now: upkeep.dedupe_expire("p", 7 * DAY, now=now),
+    "fold_stale": lambda now: upkeep.fold_stale("p", 30 * DAY, now=now),
+    "leftovers_drop": lambda now: upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=now),
+    "worker_expire": lambda now: upkeep.worker_expire("p", now=now),
+    "purge_take": lambda now: upkeep.purge_take("p", now=now),
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize("table", ["run", "worker", "dedupe", "fold", "body", "project"])
+def test_locked_rows_hold_up_no_sweep(conn: Conn, other: Conn, name: str, table: str) -> None:
+    a_world(conn)
+    later = one(conn, "select clock_timestamp()") + DAY
+    conn.execute("set lock_timeout = '300ms'")
+
+    with other.transaction():
+        other.execute(f"select from semel.{table} for update")  # type: ignore[arg-type]
+        run(conn, SWEEPS[name](later))
+    run(conn, SWEEPS[name](later))
+    run(conn, SWEEPS[name](later))
+
+    left = {
+        "run_due": "select count(*) from semel.run where due_at is not null",
+        "run_overdue": "select count(*) from semel.run where deadline_at is not null",
+        "run_reap": "select count(*) from semel.worker where stopped_at is null",
+        "run_reap, blind": "select 0",
+        "dedupe_expire": "select count(*) from semel.dedupe where channel_type = 'api'",
+        "fold_stale": "select count(*) from semel.fold where status = 'firing'",
+        "leftovers_drop": "select count(*) from semel.body",
+        "worker_expire": "select count(*) from semel.worker where worker_id ~ 'idle'",
+        "purge_take": "select count(*) from semel.project where purged_at is null",
+    }
+    assert 0 == one(conn, left[name]), "what was locked is swept the next time"

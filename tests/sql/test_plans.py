@@ -1,0 +1,253 @@
+"""The plan of every hot statement at 50,000 rows, and what it reads while a snapshot is pinned.
+
+auto_explain tells of each statement inside a function what it did, as a notice to this client.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from fix_world import DEAD, LEASE, Conn, one
+from semel.core import inbox, runs
+from semel.core.call import Call
+from semel.db.execute import run
+from semel.db.pool import connect
+from semel.model import Claim, Offer
+
+#: Tables that grow; the others have a row for each project, agent or worker.
+GROWN = {
+    "run",
+    "run_history",
+    "run_input",
+    "attempt",
+    "dedupe",
+    "delivery",
+    "body",
+    "step",
+    "fold",
+}
+ROWS = 50_000
+BATCH = 100
+PASSING = 20_000
+TURNS = PASSING // BATCH
+TENTH = TURNS // 10
+
+_FILL = """
+insert into semel.run (project_id, run_id, agent, status, lane, priority, ready_at, due_at,
+    deadline_at, input, source, created_at)
+select 'p', semel.uuid_at(clock_timestamp()), 'a', 'PENDING', 5, 5,
+    case when n % 10 > 0 then clock_timestamp() end,
+    case when n % 10 = 0 then clock_timestamp() + interval '1 hour' end,
+    case when n % 10 = 1 then clock_timestamp() + interval '1 hour' end,
+    '{}', 'api', clock_timestamp() from generate_series(1, 50000) as n;
+insert into semel.run_history (project_id, run_id, agent, status, priority, attempt_count,
+    release_count, fence, worker_id, created_at, finished_at)
+select 'p', semel.uuid_at(clock_timestamp()), 'a', 'COMPLETED', 5, 1, 0, 1, 'w', clock_timestamp(),
+    clock_timestamp() from generate_series(1, 50000) as n;
+insert into semel.attempt (project_id, run_id, fence, attempt, worker_id, outcome, claimed_at, ended_at)
+select 'p', semel.uuid_at(clock_timestamp()), 1, 1, 'w', 'failed', clock_timestamp(),
+    clock_timestamp() from generate_series(1, 50000) as n;
+insert into semel.dedupe (project_id, dedupe_key, source, channel_type, provider_event_id, event_id,
+    first_seen_at, last_seen_at)
+select 'p', sha256(n::text::bytea), 's', 'api', n::text, gen_random_uuid(), clock_timestamp(),
+    clock_timestamp() from generate_series(1, 50000) as n;
+"""
+
+
+_AGENT = ("a", 3, None, "async")
+_DEAD = """
+update semel.worker set stopped_at = null, beat_at = now() - interval '1 hour'
+where worker_id = 'dead'
+"""
+
+
+class Explained:
+    """A connection that tells what the statements of each call did."""
+
+    def __init__(self, conn: Conn) -> None:
+        self.conn = conn
+        self._said: list[str] = []
+        conn.add_notice_handler(lambda said: self._said.append(said.message_primary or ""))
+        conn.execute("load 'auto_explain'")
+        for setting, value in {
+            "log_min_duration": "0",
+            "log_nested_statements": "on",
+            "log_analyze": "on",
+            "log_buffers": "on",
+            "log_timing": "off",
+            "log_format": "json",
+            "log_level": "notice",
+        }.items():
+            conn.execute(f"set auto_explain.{setting} = {value}")  # type: ignore[arg-type]
+
+    def ask(self, call: Call[Any]) -> Any:
+        self._said.clear()
+        return run(self.conn, call)
+
+    @property
+    def plans(self) -> Iterator[dict[str, Any]]:
+        """Every node of every statement of the last call."""
+        for said in self._said:
+            _, plan, text = said.partition("plan:\n")
+            if plan:
+                yield from _nodes(json.loads(text)["Plan"])
+
+    @property
+    def buffers(self) -> int:
+        """Shared buffers that the last call touched, all its statements together."""
+        tops = [
+            json.loads(said.partition("plan:\n")[2]) for said in self._said if "plan:" in said
+        ]
+        return max(
+            top["Plan"]["Shared Hit Blocks"] + top["Plan"]["Shared Read Blocks"] for top in tops
+        )
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+@pytest.fixture
+def explained(dsn: str) -> Iterator[Explained]:
+    """A session that runs what workers run, with the plans that a session of long life has."""
+    try:
+        with connect(dsn) as conn:
+            yield Explained(conn)
+    except psycopg.errors.UndefinedFile:
+        pytest.skip("this PostgreSQL has no auto_explain: install its contrib package")
+
+
+def _table(node: dict[str, Any]) -> str:
+    return str(node.get("Relation Name", "")).rstrip("0123456789").removesuffix("_")
+
+
+def held(conn: Conn, worker: str, limit: int) -> list[Claim]:
+    return run(conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, lanes=[5]))
+
+
+def now(conn: Conn) -> datetime:
+    found: datetime = one(conn, "select clock_timestamp()")
+    return found
+
+
+def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
+    """What a busy project sends all day, each time with other runs."""
+    claims = held(conn, f"w{turn}", 40)
+    pairs = [(claim.run_id, claim.fence) for claim in claims]
+    mark = claims[0].ready_at
+    offers = [
+        Offer(source="s", channel="api", id=f"{turn}.{n}", agent="a", body=b"x", compare=True)
+        for n in range(20)
+    ]
+    return {
+        "claim": runs.run_claim(
+            "p", "a", f"w{turn}", limit=20, lease=LEASE, lanes=[5], marks=[mark]
+        ),
+        "claim from the start": runs.run_claim("p", "a", f"w{turn}", limit=20, lease=LEASE),
+        "claim of the oldest": runs.run_claim(
+            "p", "a", f"w{turn}", limit=20, lease=LEASE, oldest=True
+        ),
+        "hint": runs.run_hint(["a"], marks={("p", "a", 5): mark}),
+        "hint from the start": runs.run_hint(["a"]),
+        "beat": runs.run_beat("p", f"w{turn}", pairs, lease=LEASE),
+        "renewal": runs.run_beat(
+            "p", f"w{turn}", pairs, lease=LEASE, now=now(conn) + LEASE * 0.6
+        ),
+        "complete": runs.run_complete("p", f"w{turn}", [(*p, "1") for p in pairs[:10]]),
+        "complete again": runs.run_complete("p", f"w{turn}", [(*p, "1") for p in pairs[:10]]),
+        "fail": runs.run_fail(claims[11], "E-RUN-006", "boom"),
+        "fail again": runs.run_fail(claims[11], "E-RUN-006", "boom"),
+        "release": runs.run_release("p", f"w{turn}", pairs[12:14]),
+        "cancel": runs.run_cancel("p", claims[14].run_id),
+        "retry": runs.run_retry("p", claims[14].run_id),
+        "sweep": runs.run_reap("p", dead_after=DEAD),
+        "sweep of leases": runs.run_reap("p", dead_after=DEAD, trust=True),
+        "due": runs.run_due("p"),
+        "due of an agent": runs.run_due("p", "a"),
+        "overdue": runs.run_overdue("p"),
+        "accept": inbox.event_accept("p", offers),
+        "accept again": inbox.event_accept("p", offers),
+        "start": runs.run_start("p", "a", None, key=f"k{turn}", unique=f"u{turn}"),
+        "start again": runs.run_start("p", "a", None, key=f"k{turn}"),
+    }
+
+
+def test_no_hot_statement_reads_a_whole_table(conn: Conn, explained: Explained) -> None:
+    """Seven times each, since PostgreSQL may change to a generic plan after five."""
+    conn.execute(_FILL)
+    conn.execute("analyze")
+    whole: Counter[tuple[str, str]] = Counter()
+
+    for turn in range(7):
+        for name, call in hot_calls(conn, turn).items():
+            explained.ask(call)
+            nodes = list(explained.plans)
+            assert nodes, name
+            for node in nodes:
+                if node["Node Type"] == "Seq Scan" and _table(node) in GROWN:
+                    whole[name, node["Relation Name"]] += 1
+
+    # A partition that is empty costs nothing to read.
+    empty = {
+        table
+        for [table] in conn.execute(
+            "select relname from pg_class where relnamespace = 'semel'::regnamespace"
+            " and relkind = 'r' and pg_relation_size(oid) = 0"
+        )
+    }
+    assert {} == {key: n for key, n in whole.items() if key[1] not in empty}
+
+
+def test_a_pinned_snapshot_does_not_slow_claims_hints_and_sweeps(
+    conn: Conn, other: Conn, explained: Explained
+) -> None:
+    """No dead entry can be removed while 20,000 runs pass; the scans do not walk them."""
+    conn.execute(
+        "insert into semel.run (project_id, run_id, agent, status, lane, priority, ready_at, input,"
+        " created_at) select 'p', semel.uuid_at(clock_timestamp()), 'a', 'PENDING', 5, 5,"
+        " clock_timestamp() - interval '1 hour' + n * interval '1 ms', '{}', clock_timestamp()"
+        " from generate_series(1, %s) as n",
+        (PASSING,),
+    )
+    conn.execute("vacuum analyze semel.run")
+    # A sweep that judges, and always finds a dead worker whose runs it must look for.
+    conn.execute(
+        "insert into semel.project (project_id, created_at, swept_at, leases_at, blind_until)"
+        " values ('p', now(), now(), now(), now() - interval '1 hour')"
+    )
+    run(conn, runs.worker_register("p", "dead", host="h", pid=1, slots=1, agents=[_AGENT]))
+    read: dict[str, list[int]] = {"claim": [], "hint": [], "sweep": []}
+    other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+    with other.transaction():
+        one(other, "select count(*) from semel.run")
+        mark: datetime | None = None
+        for turn in range(TURNS):
+            claim = runs.run_claim(
+                "p", "a", "w", limit=BATCH, lease=LEASE, lanes=[5], marks=[mark]
+            )
+            taken = explained.ask(claim)
+            assert len(taken) == BATCH
+            mark = taken[-1].ready_at
+            read["claim"].append(explained.buffers)
+            ended = [(held.run_id, held.fence, "null") for held in taken]
+            run(conn, runs.run_complete("p", "w", ended))
+            explained.ask(runs.run_hint(["a"], marks={("p", "a", 5): mark}))
+            read["hint"].append(explained.buffers)
+            if (
+                not TENTH <= turn < TURNS - TENTH
+            ):  # else its own updates would be what is measured
+                conn.execute(_DEAD)
+                assert [] == explained.ask(runs.run_reap("p", dead_after=DEAD))
+                read["sweep"].append(explained.buffers)
+
+    for name, buffers in read.items():
+        first, last = sum(buffers[:TENTH]) / TENTH, sum(buffers[-TENTH:]) / TENTH
+        assert last <= 2 * first, f"{name}: {first} buffers at first, {last} at last"
