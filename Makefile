@@ -15,13 +15,16 @@ else
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 endif
 
-.PHONY: up test check docs bench clean
+.PHONY: up test mutants check docs bench clean
 
 up: $(VENV)/.run  ## everything on this machine, with the example; Ctrl-C ends it
 	@$(BIN)/semel up examples/oncall.py
 
 test: $(VENV)/.all  ## the whole suite, on PostgreSQL servers of its own
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+mutants: $(VENV)/.all  ## the suite against every guard of the SQL taken out in turn; half an hour
+	PYTHONPATH=tests $(BIN)/python tests/mutants.py
 
 check: docs  ## style, types, layers, docs
 	$(BIN)/ruff check $(CODE)

@@ -60,7 +60,9 @@ class Contestant:
     def _env(self, url: str, more: dict[str, str]) -> dict[str, str]:
         return {
             **os.environ,
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (str(HERE), os.environ.get("PYTHONPATH")))
+            ),
             "BENCH_DSN": url,
             "SEMEL_DSN": url,
             **self.env,

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ def at_work(
 def stop(process: subprocess.Popen[bytes]) -> None:
     """Ask *process* and its children to stop; after five seconds, end them."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
+        with suppress(ProcessLookupError):  # it went by itself
             os.killpg(process.pid, signum)
         try:
             process.wait(5)

@@ -24,11 +24,11 @@ HISTORY = 1_000_000
 #: What a worker's statements and the sweeps read, by what stands in their text.
 STATEMENTS = {
     "claim": "semel.run_claim(",
-    "hint": "semel.run_hint(",
+    "hint, from marks": "semel.run_hint($1::text[], $2::text[]",
+    "hint, from the start": "semel.run_hint($1::text[], p_now",
     "complete": "semel.run_complete(",
 }
 SWEEPS = {
-    "look": "select * from semel.run_hint('{noop}')",
     "reap": "select * from semel.run_reap('bench', '30 s')",
     "due": "select semel.run_due('bench')",
     "overdue": "select * from semel.run_overdue('bench')",

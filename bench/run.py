@@ -209,7 +209,7 @@ def main() -> None:
             f"{goal['what']} against {goal['against']}: median {goal['median']:.2f},",
             f"lower quartile {goal['lower_quartile']:.2f}, goal {goal['goal']}",
         )
-    if asked.write:
+    if asked.write or not asked.quick:
         write(results, data=DATA, page=PAGE)
         print(f"written: {DATA}, {PAGE}")
 

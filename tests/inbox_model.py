@@ -144,6 +144,8 @@ class InboxModel:
                 return "late" if now - fold.changed_at <= GRACE else "fired"
             case _, "firing":
                 return "fired" if later > 0 else None
+            case _:
+                pass
         if not same:
             return "orphaned" if later > 0 else None
         if alert.ends_ns <= fold.ends_ns:

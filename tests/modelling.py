@@ -56,7 +56,7 @@ def empty(conn: Conn) -> None:
     """Forget everything; far cheaper than a new database."""
     with conn.pipeline():
         for table in _TABLES:
-            conn.execute(f"delete from semel.{table}")  # type: ignore[arg-type]
+            conn.execute(f"delete from semel.{table}")
 
 
 def rows(conn: Conn, sql: Any, *args: Any) -> list[dict[str, Any]]:

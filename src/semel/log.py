@@ -55,6 +55,7 @@ EVENTS: dict[str, Event] = {
     "upkeep.failed": Event(_WARNING, ("project", "reason")),
     "upkeep.started": Event(_INFO, ()),
     "upkeep.stopped": Event(_INFO, ()),
+    "worker.deaf": Event(_WARNING, ("worker",)),
     "worker.draining": Event(_INFO, ("worker", "held")),
     "worker.failed_claim": Event(_WARNING, ("reason",)),
     "worker.failed_release": Event(_WARNING, ("reason",)),

@@ -195,3 +195,35 @@ def test_a_database_that_was_away_costs_nobody_a_lease(tmp_path: Path) -> None:
     finally:
         running.end()
         embedded.stop(home)
+
+
+def test_a_heartbeat_that_hangs_does_not_keep_a_handler_beyond_its_lease(
+    conn: Conn, programs: Programs
+) -> None:
+    """The backend of the heartbeat is frozen: no beat is answered, and none fails either."""
+    run_id = start_run(conn, "sleep", 60)
+    programs.worker(**QUICK)
+    until(lambda: one(conn, "select count(*) from public.started"))
+    backend = one(
+        conn,
+        "select pid from pg_stat_activity where application_name = 'semel-heartbeat'"
+        " and datname = current_database()",
+    )
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        cancelled = "select count(*) from public.started where word = 'cancelled'"
+        until(lambda: one(conn, cancelled), 10)
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    assert status(conn, run_id) in {"RUNNING", "PENDING"}
+
+
+def test_a_healthy_run_outlives_the_shortest_lease(conn: Conn, programs: Programs) -> None:
+    shortest = {"worker_lease": "2s", "worker_poll": "50ms"}
+    programs.upkeep(**shortest)
+    ids = [start_run(conn, "sleep", 10) for _ in range(3)]
+    programs.worker(**shortest)
+
+    until(lambda: all(status(conn, i) == "COMPLETED" for i in ids))
+
+    assert {1} == {row(conn, i)["attempt_count"] for i in ids}

@@ -218,4 +218,5 @@ class InboxMachine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(TIMEOUT)
 def test_events_and_alerts_do_what_the_model_says(conn: Conn) -> None:
-    run_state_machine_as_test(partial(InboxMachine, conn), settings=walks(6))
+    machine: Any = partial(InboxMachine, conn)
+    run_state_machine_as_test(machine, settings=walks(6))

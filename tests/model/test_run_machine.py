@@ -375,4 +375,5 @@ select run_id, agent, status, attempt_count, max_attempts, release_count, fence,
 
 @pytest.mark.timeout(TIMEOUT)
 def test_runs_do_what_the_model_says(conn: Conn) -> None:
-    run_state_machine_as_test(partial(RunMachine, conn), settings=walks(6))
+    machine: Any = partial(RunMachine, conn)
+    run_state_machine_as_test(machine, settings=walks(6))

@@ -272,7 +272,7 @@ def register(conn: Conn, chance: random.Random) -> Any:
 
 def test_every_write_to_runs_in_opposite_orders_never_deadlocks(dsn: str, conn: Conn) -> None:
     for n in range(240):
-        more = {"deadline": timedelta(minutes=5)} if n % 5 == 0 else {}
+        more: Any = {"deadline": timedelta(minutes=5)} if n % 5 == 0 else {}
         run(
             conn,
             runs.run_start("p", AGENTS[n % 4], n, priority=n % 10, max_attempts=50, **more),

@@ -88,7 +88,7 @@ def two_alerts_and_a_purge(conn: Conn) -> dict[str, Calls]:
     for n, status in enumerate(("firing", "resolved")):
         run(conn, _at_now(alert(status, str(n), "f")))
     return {
-        "one": [call("accept", alert("firing", "x", "g", "h"))],
+        "one": [call("accept", alert("firing", "x", "g", "h", "f"))],
         "two": [call("accept", alert("firing", "y", "h", "g", "f"))],
         "upkeep": [purge()],
     }
@@ -102,7 +102,7 @@ def _at_now(made: Call[Any]) -> Call[Any]:
 SCENES: list[tuple[Scene, set[int]]] = [
     (two_accepts_and_a_purge, {2}),
     (an_accept_a_start_and_a_purge, {1}),
-    (two_alerts_and_a_purge, {1, 2}),
+    (two_alerts_and_a_purge, {1}),
 ]
 
 
@@ -115,6 +115,8 @@ def answers(done: Sequence[Did]) -> list[tuple[bool, Any]]:
                 told += [(answer.verdict == "new", answer.run_id) for answer in each]
             case "start", Started() as answer:
                 told.append((answer.outcome == "new", answer.run_id))
+            case _:
+                pass
     return told
 
 
@@ -149,5 +151,4 @@ def test_an_arrival_is_new_once_in_every_order(
     for schedule, done, before in every_schedule(dsn, conn, scene, runs_before):
         check(conn, schedule, done, before, most)
         count += 1
-    print(scene.__name__, count)
     assert count >= 20

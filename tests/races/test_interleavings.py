@@ -79,7 +79,7 @@ class Worker:
     def record(self) -> tuple[str, Work]:
         def go(conn: Conn) -> Any:
             [held] = self.held
-            entries = [("s", "result", self.name)]
+            entries: list[Any] = [("s", "result", self.name)]
             return run(
                 conn, steps.step_record("p", self.name, held.run_id, held.fence, entries)
             )
@@ -222,6 +222,8 @@ def endings(done: Sequence[Did]) -> Counter[UUID]:
                 over.update(r.run_id for r in did.answer if r.outcome == "failed")
             case "overdue":
                 over.update(did.answer)
+            case _:
+                pass
     return over
 
 
@@ -255,6 +257,9 @@ def check(conn: Conn, schedule: Schedule, done: Sequence[Did], ended_before: int
         assert attempts <= 1 + len(own), (schedule, "an attempt nobody made", told)
         assert (status == "COMPLETED") == (run_id in completed), (schedule, told)
         assert (status == "RUNNING") == (worker is not None and status not in FINAL), schedule
+    running = sum(row[1] == "RUNNING" for row in rows)
+    limit = one(conn, "select coalesce(min(max_running), 99) from semel.agent")
+    assert running <= limit, (schedule, "beyond the limit", told)
     twice = conn.execute(
         "select run_id, fence from semel.attempts group by 1, 2 having count(*) > 1"
     ).fetchall()
@@ -267,7 +272,6 @@ def test_exactly_one_transition_wins_in_every_order(dsn: str, conn: Conn, scene:
     for schedule, done, ended_before in every_schedule(dsn, conn, scene, _ended):
         check(conn, schedule, done, ended_before)
         count += 1
-    print(scene.__name__, count)
     assert count >= 20
 
 

@@ -17,14 +17,15 @@ DAY = timedelta(days=1)
 
 def a_world(conn: Conn) -> None:
     """Two of everything that a sweep looks at, long past its time."""
+    statuses: list[Any] = ["firing", "resolved"]
     long_ago = one(conn, "select clock_timestamp()") - 40 * DAY
     for n in "12":
         offer = Offer(source="s", channel="api", id=n, agent="a", body=n.encode())
         run(conn, inbox.event_accept("p", [offer], now=long_ago))
-        for status in ("firing", "resolved")[: int(n)]:
+        for status in statuses[: int(n)]:
             alert = Alert(
                 fingerprint=n, status=status, starts_ns=1, ends_ns=int(n) - 1, alert={}
-            )  # type: ignore[arg-type]
+            )
             made = inbox.alert_accept(
                 "p", "am", "a", {}, [alert], body=status.encode(), headers={}, now=long_ago
             )
@@ -57,7 +58,7 @@ def test_locked_rows_hold_up_no_sweep(conn: Conn, other: Conn, name: str, table:
     conn.execute("set lock_timeout = '300ms'")
 
     with other.transaction():
-        other.execute(f"select from semel.{table} for update")  # type: ignore[arg-type]
+        other.execute(f"select from semel.{table} for update")
         run(conn, SWEEPS[name](later))
     run(conn, SWEEPS[name](later))
     run(conn, SWEEPS[name](later))

@@ -326,3 +326,21 @@ def test_an_input_that_python_cannot_read_fails_only_its_own_run(
     )
     assert ("E-RUN-009", 1) == failed.fetchone()
     assert ("COMPLETED", 2**80) == (done["status"], done["result"])
+
+
+def test_a_handler_that_blocks_the_loop_does_not_keep_a_stop_from_being_heard(
+    conn: Conn, programs: Programs
+) -> None:
+    """Its neighbour, and its own run, are given back and use no attempt."""
+    neighbour = start_run(conn, "sleep", 60)
+    worker = programs.worker(worker_drain="100ms", **FAST)
+    until(lambda: one(conn, "select count(*) from public.started") == 1)
+    blocker = start_run(conn, "block-the-loop", 50)
+    until(lambda: one(conn, "select count(*) from public.started") == 2)
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert 0 == worker.wait(30)
+    for run_id in (neighbour, blocker):
+        given = row(conn, run_id)
+        assert ("PENDING", 1, None) == (given["status"], given["attempt_count"], given["reaped_at"])

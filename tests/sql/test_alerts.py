@@ -167,9 +167,7 @@ def test_a_resolution_repeated_with_another_end_is_a_duplicate_unless_something_
     assert runs(conn) == 1
 
 
-def test_what_was_late_is_new_once_and_then_a_reminder(
-    conn: Conn, ended: Accepted
-) -> None:
+def test_what_was_late_is_new_once_and_then_a_reminder(conn: Conn, ended: Accepted) -> None:
     told = [tell(conn, "firing", second(s)).verdict for s in (10, 121, 122, 4 * 3600)]
 
     assert ["late", "new", "reminder", "reminder"] == told

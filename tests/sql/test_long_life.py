@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fix_world import NOW, Conn, one
 
+from fix_world import NOW, Conn, one
 from semel.core import inbox, runs, upkeep
 from semel.db.execute import run
 from semel.model import Alert, Offer
@@ -87,7 +87,7 @@ def live_a_step(conn: Conn, n: int, now: Any) -> None:
 
 def count(conn: Conn) -> dict[str, int]:
     tables = ("dedupe", "fold", "delivery", "body", "run", "run_history", "attempt", "worker")
-    sizes = {t: int(one(conn, f"select count(*) from semel.{t}")) for t in tables}  # noqa: S608
+    sizes = {t: int(one(conn, f"select count(*) from semel.{t}")) for t in tables}
     sizes["partitions"] = one(
         conn, "select count(*) from pg_inherits join pg_class on oid = inhrelid where relkind = 'r'"
     )

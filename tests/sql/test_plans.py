@@ -83,7 +83,7 @@ class Explained:
             "log_format": "json",
             "log_level": "notice",
         }.items():
-            conn.execute(f"set auto_explain.{setting} = {value}")  # type: ignore[arg-type]
+            conn.execute(f"set auto_explain.{setting} = {value}")
 
     def ask(self, call: Call[Any]) -> Any:
         self._said.clear()

@@ -347,3 +347,13 @@ def test_the_sql_refuses_a_null_or_strange_project_itself(conn: Conn) -> None:
                 "select * from semel.run_claim(%s, 'a', 'w', 1, '5 minutes')", (project,)
             )
         assert "SMQ01" == caught.value.sqlstate
+
+
+def test_a_worker_that_leaves_gives_back_a_claim_it_never_read(conn: Conn) -> None:
+    run_id = start_run(conn, max_attempts=1)
+    claim(conn)
+
+    run(conn, runs.worker_stop("p", "w1"))
+
+    assert ("PENDING", 1) == (status(conn, run_id), row(conn, run_id)["attempt_count"])
+    assert [1] == [c.attempt for c in claim(conn, "w2")]

@@ -40,7 +40,7 @@ class Delivery:
     run_id: UUID | None
     headers: dict[str, str]  # without secrets
     body: bytes | None  # None: purged
-    known: bool  # it has an identity, so an event was accepted of it
+    known: bool  # it had an identity when it came, so an event was accepted of it
 
 
 def delivery_read(project: str, told: UUID) -> Call[Delivery | None]:

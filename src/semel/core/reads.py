@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from semel.model import Json
 
     Record: TypeAlias = dict[str, Json]
-    Watched: TypeAlias = tuple[datetime, list[Record]]
 
 PAGE = 50
 PAGE_MAX = 200
@@ -63,10 +62,9 @@ def show_run(project: str, run_id: UUID) -> Call[Record | None]:
         "    where e.project_id = r.project_id and e.run_id = r.run_id),"
         " 'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) - '{project_id,run_id}'::text[]"
         "    order by d.received_at, d.delivery_id), '[]') from semel.deliveries as d"
-        "    where d.project_id = r.project_id and d.dedupe_key in ("
-        "      select e.dedupe_key from semel.run_events as o join semel.events as e"
-        "        on e.project_id = o.project_id and e.event_id = o.event_id"
-        "      where o.project_id = r.project_id and o.run_id = r.run_id)),"
+        "    where d.project_id = r.project_id and d.event_id in ("
+        "      select e.event_id from semel.run_events as e"
+        "      where e.project_id = r.project_id and e.run_id = r.run_id)),"
         " 'steps', (select coalesce(jsonb_agg(to_jsonb(s) - '{project_id,run_id}'::text[]"
         "    order by s.recorded_at), '[]') from semel.steps as s"
         "    where s.project_id = r.project_id and s.run_id = r.run_id))"
@@ -100,7 +98,7 @@ def show_event(project: str, event_id: UUID) -> Call[Record | None]:
         "select to_jsonb(e) || jsonb_build_object('deliveries',"
         " (select coalesce(jsonb_agg(to_jsonb(d) order by d.received_at, d.delivery_id), '[]')"
         "  from semel.deliveries as d"
-        "  where d.project_id = e.project_id and d.dedupe_key = e.dedupe_key))"
+        "  where d.project_id = e.project_id and d.event_id = e.event_id))"
         " from semel.events as e where e.project_id = %s and e.event_id = %s",
         (project, event_id),
         _record,
@@ -111,7 +109,8 @@ def explain_event(project: str, source: str, provider_id: str) -> Call[list[Reco
     """Every delivery of one provider's id, oldest first: what became of it, and why."""
     return Call(
         "select to_jsonb(d) from semel.deliveries as d where d.project_id = %s"
-        " and d.dedupe_key = semel.event_key(%s, %s)"
+        " and d.event_id = (select e.event_id from semel.events as e"
+        "   where e.project_id = d.project_id and e.dedupe_key = semel.event_key(%s, %s))"
         " order by d.received_at, d.delivery_id limit 1000",
         (project, source, provider_id),
         _records,
@@ -202,26 +201,26 @@ def list_agents(project: str) -> Call[list[Record]]:
 
 
 def watch_runs(
-    project: str, known: Sequence[UUID], since: datetime | None, *, newest: int = PAGE_MAX
-) -> Call[Watched]:
+    project: str, known: Sequence[UUID], *, newest: int = PAGE_MAX
+) -> Call[list[Record]]:
     """
-    The database's clock, and what may have changed of a project's runs, in no order.
+    What may have changed of a project's runs, in no order, without input and result.
 
-    That is the *newest* runs, those *known*, and of what ended after *since* the first thousand.
-    A run may come twice.
+    That is the *newest* runs, the first thousand that run, and those *known*. A run may come
+    more than once.
     """
     return Call(
         "with changed as ("
         "  (select r.* from semel.runs as r where r.project_id = %s"
         "   order by r.run_id desc limit %s)"
-        "  union all select r.* from semel.runs as r"
-        "   where r.project_id = %s and r.run_id = any (%s::uuid[])"
         "  union all (select r.* from semel.runs as r"
-        "   where r.project_id = %s and r.finished_at > %s order by r.finished_at limit 1000))"
-        " select seen.at, to_jsonb(c) - '{input,result,saga_steps}'::text[]"
-        " from (select clock_timestamp() as at) as seen left join changed as c on true",
-        (project, newest, project, list(known), project, since),
-        lambda rows: (rows[0][0], [_utc(row[1]) for row in rows if row[1] is not None]),
+        "   where r.project_id = %s and r.status = 'RUNNING' and r.worker_id is not null"
+        "   limit %s)"
+        "  union all select r.* from semel.runs as r"
+        "   where r.project_id = %s and r.run_id = any (%s::uuid[]))"
+        " select to_jsonb(c) - '{input,result,saga_steps}'::text[] from changed as c",
+        (project, newest, project, 5 * newest, project, list(known)),
+        _records,
     )
 
 

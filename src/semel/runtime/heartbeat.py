@@ -2,16 +2,12 @@
 Heartbeat: a thread of its own, with a connection of its own, that says this process lives.
 
 A handler that blocks the event loop does not stop it. It is the last thing to stop: it beats
-while the worker drains. When the database does not answer it tells the worker to pause, and when
-a lease can no longer be trusted it stops the handler, before another worker may have the run.
-
-A handler that was told to stop and does not is a second worker on somebody else's run. It costs
-the process: the other runs are given back, unharmed, and the supervisor starts a new worker.
+while the worker drains. When the database does not answer, the worker pauses; the watchdog, which
+waits for no answer, stops what can no longer be trusted.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -26,13 +22,10 @@ if TYPE_CHECKING:
     import psycopg
 
     from semel.config import WorkerSettings
-    from semel.runtime.attempt import Attempt
     from semel.runtime.held import Held
 
 #: After a beat that failed, the next comes this soon.
 RETRY_SECONDS = 1.0
-#: The exit status of a worker that a handler would not leave.
-EXIT_STUCK = 70
 
 
 class Heartbeat:
@@ -84,10 +77,6 @@ class Heartbeat:
                 log.event("worker.missed_beat", reason=type(error).__name__)
                 self._close()
                 wait = min(RETRY_SECONDS, interval)
-            for attempt in self._held.lose(self._held.expired(boottime())):
-                self._report(attempt, "its lease ran out before a beat was answered")
-            if stuck := self._held.stuck(self._settings.hard_stop.total_seconds()):
-                self._give_up(stuck)
         self._close()
 
     def _beat(self) -> None:
@@ -104,29 +93,13 @@ class Heartbeat:
             kept = [h for h in attempts if h.key not in lost]
             self._held.trust(kept, began + lease.total_seconds() / 2)
             for attempt in self._held.lose(lost):
-                self._report(attempt, "another worker has it, or it ended")
+                log.event(
+                    "run.lost",
+                    run=str(attempt.claim.run_id),
+                    fence=attempt.claim.fence,
+                    reason="another worker has it, or it ended",
+                )
         self._last_ok = began
-
-    def _give_up(self, stuck: list[Attempt]) -> None:
-        for attempt in stuck:
-            log.event("run.stuck", run=str(attempt.claim.run_id), agent=attempt.claim.agent)
-        with suppress(Exception):
-            conn = self._conn or connect(
-                self._dsn, name="semel-heartbeat", prepare=self._prepare
-            )
-            for (project, worker), attempts in self._held.by_worker().items():
-                kept = [h.key for h in attempts if not h.lost]
-                run(conn, runs.run_release(project, worker, kept))
-            run(conn, runs.worker_stop(*self._home))
-        os._exit(EXIT_STUCK)
-
-    def _report(self, attempt: Attempt, reason: str) -> None:
-        log.event(
-            "run.lost",
-            run=str(attempt.claim.run_id),
-            fence=attempt.claim.fence,
-            reason=reason,
-        )
 
     def _close(self) -> None:
         conn, self._conn = self._conn, None

@@ -31,6 +31,7 @@ from semel.runtime.claimer import Claimer
 from semel.runtime.finisher import Finisher
 from semel.runtime.heartbeat import Heartbeat
 from semel.runtime.held import Held, boottime
+from semel.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,15 +60,27 @@ class Worker:
     Args:
         target: How a child process finds the same application; see `semel.runtime.app.load`.
         dsn: Where the database is.
+        signals: Those that ask it to stop, once it runs; only in a main thread.
     """
 
-    def __init__(self, app: App, settings: Settings, *, target: str, dsn: str) -> None:
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        *,
+        target: str,
+        dsn: str,
+        signals: tuple[signal.Signals, ...] = (),
+    ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._signals = signals
         self._app = app
         self._settings = settings
         self._dsn = dsn
         self._prepare = not settings.pooler
         self._held = Held()
+        home = (settings.project, self.id)
+        self._watchdog = Watchdog(settings, dsn, home, self._held)
         self._children = Children(target)
         self._threads = ThreadPoolExecutor(
             settings.worker.slots, thread_name_prefix="semel-run"
@@ -90,6 +103,11 @@ class Worker:
         """Slots that no run occupies."""
         return self.slots - len(self._tasks)
 
+    def ask(self) -> None:
+        """Stop, as a signal asks it: from the main thread, in the middle of anything."""
+        self._watchdog.ask()
+        self._loop.call_soon_threadsafe(self.stop)
+
     def stop(self) -> None:
         """Drain: claim no more, let handlers finish for a moment, give the rest back."""
         if self._stopping.is_set():
@@ -99,6 +117,10 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped."""
+        self._loop = asyncio.get_running_loop()
+        for signum in self._signals:
+            # Not the loop's own handler: a handler that blocks the loop must not keep us deaf.
+            signal.signal(signum, lambda *_: self.ask())
         self._claims = Link(self._dsn, name="semel-claim", prepare=self._prepare)
         self._claimer = Claimer(self._claims, self._app.agents, self._settings.worker.lease)
         self._writes = Link(self._dsn, name="semel-finish", prepare=self._prepare)
@@ -108,7 +130,7 @@ class Worker:
             threads=self._threads,
             link=self._writes,
             finisher=self._finisher,
-            loop=asyncio.get_running_loop(),
+            loop=self._loop,
         )
         self._heart = Heartbeat(
             self._dsn,
@@ -118,6 +140,7 @@ class Worker:
             prepare=self._prepare,
         )
         self._heart.start()
+        self._watchdog.start()
         self._ears = asyncio.create_task(self._listen())
         log.event("worker.started", worker=self.id, agents=sorted(self._app.agents))
         try:
@@ -269,6 +292,7 @@ class Worker:
     # -- leaving ----------------------------------------------------------------------------
 
     async def _leave(self) -> None:
+        self._watchdog.heard()
         log.event("worker.draining", worker=self.id, held=len(self._held))
         await self._finish_up(self._settings.worker.drain.total_seconds())
         for attempt in list(self._tasks.values()):
@@ -280,6 +304,7 @@ class Worker:
         await self._give_back()
         await self._finisher.close()
         self._heart.stop()
+        self._watchdog.stop()
         await self._claims.close()
         await self._writes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -320,7 +345,14 @@ class Worker:
 def work(app: App, settings: Settings, *, target: str, dsn: str) -> None:
     """Be a worker process: SIGTERM or SIGINT drains, a second one stops at once."""
     with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        runner.run(_until_signalled(Worker(app, settings, target=target, dsn=dsn)))
+        worker = Worker(
+            app,
+            settings,
+            target=target,
+            dsn=dsn,
+            signals=(signal.SIGTERM, signal.SIGINT),
+        )
+        runner.run(_until_signalled(worker))
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -334,9 +366,6 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _until_signalled(worker: Worker) -> None:
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, worker.stop)
     await worker.run()
     if worker.free < worker.slots:
         # Handlers that did not stop: their runs were given back, so what they still do would be

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -18,8 +17,6 @@ from semel.ops.cli.run import project_of, run
 from semel.ops.cli.timeline import moment
 
 LOOK_SECONDS = 0.5
-#: An end is visible only at its commit, so each look goes back a little before the one before.
-OVERLAP = timedelta(seconds=5)
 #: Of the runs seen live, so many are asked about again.
 KNOWN_MAX = 1000
 FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
@@ -38,7 +35,7 @@ def watch(
     Say each change of a run until it ends, or of all runs of the project until Ctrl-C.
 
     Exits 0 for a run that ends COMPLETED, 1 for another end. Without ID it looks at the 200
-    newest runs, at those it has seen live, and at every end. A state that lasts less than half a
+    newest runs, at those that run, and at those it has seen live. What lasts less than half a
     second may be missed.
     """
     with desk.connection() as conn:
@@ -55,7 +52,7 @@ def _follow(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
     project = project_of(desk, conn, run_id)
     before: tuple[Any, ...] | None = None
     while True:
-        _, found = ask(conn, reads.watch_runs(project, [run_id], None, newest=0))
+        found = ask(conn, reads.watch_runs(project, [run_id], newest=0))
         if not found:
             raise NoSuchRun(f"no run {run_id} in project {project}")
         if _mark(found[0]) != before:
@@ -70,17 +67,15 @@ def _follow(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
 def _changes(conn: psycopg.Connection[Any], desk: Desk) -> Iterator[Change]:
     """The changes of all runs in scope, from now on."""
     seen: dict[str, dict[str, Change]] = {}
-    since: dict[str, datetime | None] = {}
-    began: dict[str, datetime] = {}
     while True:
         for project in desk.projects(conn):
-            before = seen.get(project)
-            live = [r for r, record in (before or {}).items() if record["status"] not in FINAL]
+            before = seen.get(project, {})
+            live = [r for r, record in before.items() if record["status"] not in FINAL]
             known = [UUID(run_id) for run_id in sorted(live, reverse=True)[:KNOWN_MAX]]
-            now, found = ask(conn, reads.watch_runs(project, known, since.get(project)))
-            since[project] = max(began.setdefault(project, now), now - OVERLAP)
+            found = ask(conn, reads.watch_runs(project, known))
+            is_first = project not in seen
             seen[project] = {str(record["run_id"]): record for record in found}
-            if before is not None:
+            if not is_first:
                 changed = [
                     record
                     for run_id, record in seen[project].items()

@@ -155,9 +155,9 @@ begin
         update semel.dedupe as d set last_seen_at = greatest(d.last_seen_at, v_now), hits = d.hits + 1
         where d.project_id = p_project and d.dedupe_key = v_last.event_key;
         insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
-            dedupe_key, provider_event_id, event_id, run_id, body_digest, headers)
+            provider_event_id, event_id, run_id, body_digest, headers)
         values (p_project, semel.uuid_at(v_real), v_now, p_source, 'alertmanager', verdict, reason,
-            v_last.event_key, null, v_last.event_id, v_last.run_id, v_digest, p_headers::jsonb);
+            null, v_last.event_id, v_last.run_id, v_digest, p_headers::jsonb);
         return next;
         return;
     end if;
@@ -175,7 +175,7 @@ begin
         from jsonb_array_elements(v_changes) with ordinality as c(change, n)
         group by case when p_unit = 'alert' then c.n end
     loop
-        v_event_id := semel.uuid_at(v_real);
+        v_event_id := semel.uuid_at(v_now);
         v_run_id := case when v_event.wants_run and p_agent is not null then semel.uuid_at(v_real)
                          else (select (c ->> 'run_id')::uuid from jsonb_array_elements(v_event.changes) as c
                                where c ->> 'run_id' is not null limit 1) end;
@@ -212,9 +212,9 @@ begin
                 array[p_priority], array[null::int], array[p_source], array[v_event_id]);
         end if;
         insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
-            dedupe_key, provider_event_id, event_id, run_id, body_digest, headers)
+            provider_event_id, event_id, run_id, body_digest, headers)
         values (p_project, semel.uuid_at(v_real), v_now, p_source, 'alertmanager', 'new', v_why,
-            v_key, v_name, v_event_id, v_run_id, v_digest, p_headers::jsonb);
+            v_name, v_event_id, v_run_id, v_digest, p_headers::jsonb);
         ord := v_event.ord;
         verdict := 'new';
         event_id := v_event_id;

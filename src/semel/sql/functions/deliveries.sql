@@ -30,7 +30,7 @@ end
 $$;
 
 -- One delivery with its raw bytes; content is null once they are purged, known tells whether it
--- has an identity. No row for an id that is none, or whose delivery is purged.
+-- had an identity when it came. No row for an id that is none, or whose delivery is purged.
 create or replace function semel.delivery_read(p_project text, p_id uuid)
 returns table (
     delivery_id uuid, received_at timestamptz, source text, channel_type text, verdict text, reason text,
@@ -41,7 +41,8 @@ begin
     perform semel.project_require(p_project);
     return query
         select d.delivery_id, d.received_at, d.source, d.channel_type, d.verdict, d.reason,
-            d.provider_event_id, d.event_id, d.run_id, d.headers::text, b.content, d.dedupe_key is not null
+            d.provider_event_id, d.event_id, d.run_id, d.headers::text, b.content,
+            d.verdict not in ('quarantined', 'ignored')
         from semel.delivery_find(p_project, p_id) as f
         join semel.delivery as d
             on d.project_id = p_project and d.received_at = f.received_at and d.delivery_id = f.delivery_id
@@ -104,6 +105,6 @@ begin
     perform semel.project_require(p_project);
     update semel.delivery as d set event_id = p_event, run_id = p_run
     where d.project_id = p_project and d.received_at = p_received_at and d.delivery_id = p_delivery
-      and d.dedupe_key is null;
+      and d.verdict in ('quarantined', 'ignored');
 end
 $$;

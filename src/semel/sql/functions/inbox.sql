@@ -66,7 +66,7 @@ begin
         array_agg(v_real + (e.v ->> 'deadline')::interval order by e.n)
     into v_offer, v_verdict, v_reason, v_due, v_until
     from jsonb_array_elements(v_events) with ordinality as e(v, n)
-    cross join lateral (select semel.uuid_at(v_real) as event_id where e.n > 0) as i;
+    cross join lateral (select semel.uuid_at(v_now) as event_id where e.n > 0) as i;
 
     with first as (
         select distinct on (o.dedupe_key) o.*
@@ -144,9 +144,9 @@ begin
 
     perform semel.body_keep(p_project, p_bodies, v_now);
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
-        dedupe_key, provider_event_id, event_id, run_id, body_digest, headers)
+        provider_event_id, event_id, run_id, body_digest, headers)
     select p_project, semel.uuid_at(v_real), v_now, o.source, o.channel_type, v_verdict[o.ord], v_reason[o.ord],
-        o.dedupe_key, case when o.dedupe_key is not null then o.provider_event_id end, v_event[o.ord], v_run[o.ord], sha256(p_bodies[o.body + 1]), o.headers
+        case when o.dedupe_key is not null then o.provider_event_id end, v_event[o.ord], v_run[o.ord], sha256(p_bodies[o.body + 1]), o.headers
     from unnest(v_offer) as o;
 
     return query

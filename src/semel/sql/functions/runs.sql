@@ -85,7 +85,7 @@ declare
 begin
     perform semel.project_require(p_project);
     if p_key is not null then
-        v_event := semel.uuid_at(v_real);
+        v_event := semel.uuid_at(v_now);
         v_key := semel.event_key(p_source, p_key);
         v_digest := semel.input_digest(p_agent, v_input);
         for v_round in 1 .. 3 loop

@@ -94,10 +94,11 @@ begin
     perform semel.project_require(p_project);
     with old as materialized (
         select d.dedupe_key from semel.dedupe as d
-        where d.project_id = p_project and d.first_seen_at <= v_now - p_memory and d.last_seen_at <= v_now - p_memory
+        where d.project_id = p_project and d.event_id < semel.uuid_floor(v_now - p_memory + interval '1 second')
+          and d.last_seen_at <= v_now - p_memory
           and not exists (select from semel.fold as f where f.project_id = p_project and f.source = d.source
                           and f.event_key = d.dedupe_key and f.status = 'firing')
-        order by d.first_seen_at limit p_limit
+        order by d.event_id limit p_limit
         for update skip locked
     ), gone as (
         delete from semel.dedupe as d using old as o

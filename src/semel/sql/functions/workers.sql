@@ -42,10 +42,11 @@ create or replace function semel.worker_touch(
 ) returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 begin
-    -- A beat of this second is beat enough: claims come by the hundred.
-    if exists (select from semel.worker as w where w.project_id = p_project and w.worker_id = p_worker
+    -- Claims come by the hundred: after a beat of this second one more says nothing. Beats, which
+    -- name no agent, are always written: dead_after may be as short as a second.
+    if p_agent is not null and exists (select from semel.worker as w where w.project_id = p_project and w.worker_id = p_worker
                and w.stopped_at is null and w.beat_at between p_now - interval '1 second' and p_now
-               and (p_agent is null or p_agent = any (w.agents))) then
+               and p_agent = any (w.agents)) then
         return;
     end if;
     insert into semel.worker as w (project_id, worker_id, host, pid, agents, slots, started_at, beat_at)
@@ -87,13 +88,23 @@ begin
 end
 $$;
 
--- A worker that has nothing left takes its leave.
+-- A worker takes its leave; what it still holds, such as a claim whose answer it never read, is
+-- given back unharmed.
 create or replace function semel.worker_stop(p_project text, p_worker text, p_now timestamptz default null) returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_runs   uuid[];
+    v_fences bigint[];
 begin
     perform semel.project_require(p_project);
+    select array_agg(r.run_id order by r.run_id), array_agg(r.fence order by r.run_id) into v_runs, v_fences
+    from semel.worker as w cross join unnest(w.agents) as served(agent)
+    join semel.run as r on r.project_id = p_project and r.agent = served.agent and r.worker_id = w.worker_id
+    where w.project_id = p_project and w.worker_id = p_worker;
+    if v_runs is not null then
+        perform semel.run_release(p_project, p_worker, v_runs, v_fences, v_now);
+    end if;
     update semel.worker as w set stopped_at = v_now
     where w.project_id = p_project and w.worker_id = p_worker;
 end

@@ -19,7 +19,7 @@ create table semel.dedupe (
     primary key (project_id, dedupe_key)
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02);
 
-create index dedupe_by_age on semel.dedupe (project_id, first_seen_at);
+-- An event's id begins with its first sighting, so this index is also the order of age.
 create index dedupe_by_event on semel.dedupe (project_id, event_id);
 
 -- Runs that an event speaks of without having made them: a resolution and the run of its episode.
@@ -65,7 +65,6 @@ create table semel.delivery (
     channel_type      text not null,
     verdict           text not null,
     reason            text not null,
-    dedupe_key        bytea,
     provider_event_id text,
     event_id          uuid,
     run_id            uuid,
@@ -75,7 +74,7 @@ create table semel.delivery (
     primary key (project_id, received_at, delivery_id)
 ) partition by range (received_at);
 
-create index delivery_by_key on semel.delivery (project_id, dedupe_key) where dedupe_key is not null;
+create index delivery_by_event on semel.delivery (project_id, event_id) where event_id is not null;
 create table semel.delivery_rest partition of semel.delivery default;
 
 -- Raw bytes, once for each content.

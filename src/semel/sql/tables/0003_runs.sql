@@ -98,7 +98,6 @@ create table semel.run_history (
     constraint run_history_failure_has_a_code check ((status = 'COMPLETED') = (failure_code is null))
 ) partition by range (finished_at);
 
-create index run_history_by_finish on semel.run_history (project_id, finished_at);
 create table semel.run_history_rest partition of semel.run_history default;
 
 -- Attempts that ended without ending their run. Append-only, dropped by partition.
