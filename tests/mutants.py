@@ -96,15 +96,13 @@ def try_out(server: embedded.Server, home: Path, number: int, name: str | None) 
                 conn.execute(mutate(MUTATIONS[name]))
         environ = {
             **os.environ,
-            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}",
             "SEMEL_TEST_HOME": str(home),
             "HYPOTHESIS_PROFILE": "mutants",
             TEMPLATE: database,
         }
         options = ["-x", "-q", "-p", "mutants", "-p", "no:randomly", "-p", "no:cacheprovider"]
-        inbox = bool(name) and name.startswith(
-            ("event_", "alert_", "body_", "dedupe_", "fold_")
-        )
+        inbox = (name or "").startswith(("event_", "alert_", "body_", "dedupe_", "fold_"))
         suite = dict.fromkeys([*INBOX, *SUITE] if inbox else SUITE)
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *suite],

@@ -287,6 +287,13 @@ class RunModel:
             worker.stopped_at = now
         return found
 
+    def worker_stop(self, name: str, now: datetime) -> None:
+        """What it still holds is given back."""
+        if name in self.workers:
+            for one in [r for r in self.held() if r.worker_id == name]:
+                self.release(name, (one.run_id, one.fence), now)
+            self.workers[name].stopped_at = now
+
     def worker_lost(self, name: str, now: datetime) -> set[tuple[UUID, str]]:
         worker = self.workers.get(name)
         if not worker:

@@ -236,8 +236,9 @@ class RunMachine(RuleBasedStateMachine):
     def reap(self, data: st.DataObject) -> None:
         """Often just when a silent worker's time is up."""
         silent = [w.beat_at + DEAD for w in self.model.workers.values() if w.beat_at > LONG_AGO]
-        if silent and data.draw(st.booleans()):
-            self.now = data.draw(st.sampled_from(silent)) + data.draw(EDGE)
+        chosen = data.draw(st.sampled_from([None, *silent]))
+        if chosen:
+            self.now = chosen + data.draw(EDGE)
         trust = data.draw(st.sampled_from([True, True, False]))
         expected = self.model.reap(self.now, trust=trust)
         found = self.ask(runs.run_reap("p", dead_after=DEAD, trust=trust, now=self.now))
@@ -252,8 +253,7 @@ class RunMachine(RuleBasedStateMachine):
     def stop_worker(self, data: st.DataObject) -> None:
         worker = data.draw(WORKERS)
         self.conn.execute("select semel.worker_stop('p', %s, %s)", (worker, self.now))
-        if worker in self.model.workers:
-            self.model.workers[worker].stopped_at = self.now
+        self.model.worker_stop(worker, self.now)
 
     def due(self, data: st.DataObject) -> None:
         agent = data.draw(st.none() | AGENTS)

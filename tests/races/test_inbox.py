@@ -1,6 +1,8 @@
 """Two arrivals of one event: one run, whatever becomes of the first."""
 
+import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from fix_world import Conn, one, until_blocked
 from semel.core import inbox, runs
 from semel.db.execute import run
-from semel.db.pool import connect
+from semel.db.pool import connect, pool
+from semel.edges.acceptor import Acceptor
+from semel.errors import DatabaseUnreachable
 from semel.model import Alert, Offer
 
 EVENT = Offer(
@@ -121,3 +125,64 @@ def test_one_batch_may_hold_the_same_event_twice(conn: Conn) -> None:
     assert ["new", "duplicate", "conflict"] == [a.verdict for a in answers]
     assert 1 == len({a.run_id for a in answers})
     assert 3 == one(conn, "select count(*) from semel.deliveries")
+
+
+def test_a_flood_of_one_key_makes_one_run(dsn: str, conn: Conn) -> None:
+    gate = threading.Barrier(40)
+    answers: list[Any] = []
+
+    def go() -> None:
+        with connect(dsn) as mine:
+            gate.wait()
+            answers.extend(accept(mine, EVENT))
+
+    threads = [threading.Thread(target=go) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert ["duplicate"] * 39 + ["new"] == sorted(a.verdict for a in answers)
+    assert 1 == len({a.run_id for a in answers}) == one(conn, "select count(*) from semel.runs")
+    assert 40 == one(conn, "select hits from semel.events")
+
+
+def test_a_key_that_somebody_holds_costs_its_neighbours_nothing(
+    dsn: str, conn: Conn, other: Conn
+) -> None:
+    """Its own sender is told to come back; the others are answered as ever."""
+
+    async def go() -> tuple[list[Any], list[float]]:
+        async with pool(dsn, size=4) as connections:
+            acceptor = Acceptor(connections)
+            took: list[float] = []
+
+            async def timed(offer: Offer) -> Any:
+                began = time.monotonic()
+                try:
+                    return await acceptor.accept("p", [offer])
+                finally:
+                    took.append(time.monotonic() - began)
+
+            # One goes ahead, so that the rest share a batch with the one that is held.
+            ahead = Offer(source="hook", channel="api", id="ahead", agent="a")
+            await acceptor.accept("p", [ahead])
+            held = asyncio.create_task(timed(EVENT))
+            rest = [
+                timed(Offer(source="hook", channel="api", id=f"n{n}", agent="a"))
+                for n in range(30)
+            ]
+            answers = await asyncio.gather(*rest)
+            neighbours = list(took)
+            with pytest.raises(DatabaseUnreachable):
+                await held
+            return answers, neighbours
+
+    with other.transaction():
+        accept(other, EVENT)
+        answers, neighbours = asyncio.run(go())
+    assert ["new"] * 30 == [a.verdict for [a] in answers]
+    assert max(neighbours) < 3
+    assert 32 == one(conn, "select count(*) from semel.runs")
+    [again] = accept(conn, EVENT)
+    assert "duplicate" == again.verdict

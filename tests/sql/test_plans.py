@@ -103,9 +103,8 @@ class Explained:
         tops = [
             json.loads(said.partition("plan:\n")[2]) for said in self._said if "plan:" in said
         ]
-        return max(
-            top["Plan"]["Shared Hit Blocks"] + top["Plan"]["Shared Read Blocks"] for top in tops
-        )
+        plans = [top["Plan"] for top in tops]
+        return max(int(p["Shared Hit Blocks"] + p["Shared Read Blocks"]) for p in plans)
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

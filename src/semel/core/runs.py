@@ -8,7 +8,6 @@ here opens a connection or reads a clock.
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
