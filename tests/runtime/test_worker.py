@@ -343,4 +343,8 @@ def test_a_handler_that_blocks_the_loop_does_not_keep_a_stop_from_being_heard(
     assert 0 == worker.wait(30)
     for run_id in (neighbour, blocker):
         given = row(conn, run_id)
-        assert ("PENDING", 1, None) == (given["status"], given["attempt_count"], given["reaped_at"])
+        assert ("PENDING", 1, None) == (
+            given["status"],
+            given["attempt_count"],
+            given["reaped_at"],
+        )

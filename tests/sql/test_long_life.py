@@ -60,7 +60,9 @@ def live_a_step(conn: Conn, n: int, now: Any) -> None:
     """Some events, some of them twice, alerts that come and go, runs that end well and badly."""
     for project in ("p", "q"):
         offers = [
-            Offer(source="s", channel="api", id=f"{n}-{k % 3}", agent="a", input=n, body=b"%d" % n)
+            Offer(
+                source="s", channel="api", id=f"{n}-{k % 3}", agent="a", input=n, body=b"%d" % n
+            )
             for k in range(4)
         ]
         run(conn, inbox.event_accept(project, offers, memory=timedelta(hours=2), now=now))
@@ -89,6 +91,7 @@ def count(conn: Conn) -> dict[str, int]:
     tables = ("dedupe", "fold", "delivery", "body", "run", "run_history", "attempt", "worker")
     sizes = {t: int(one(conn, f"select count(*) from semel.{t}")) for t in tables}
     sizes["partitions"] = one(
-        conn, "select count(*) from pg_inherits join pg_class on oid = inhrelid where relkind = 'r'"
+        conn,
+        "select count(*) from pg_inherits join pg_class on oid = inhrelid where relkind = 'r'",
     )
     return sizes

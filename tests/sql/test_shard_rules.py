@@ -157,7 +157,8 @@ def test_no_notify_no_advisory_lock_no_now(conn: Conn) -> None:
 def test_every_function_is_closed_to_the_public_and_fixes_its_path(conn: Conn) -> None:
     for name, _, source, _, definer, config in functions(conn):
         if name in INLINED:
-            assert not definer and "semel." not in source, name
+            assert not definer, name
+            assert "semel." not in source, name
             continue
         assert "search_path=pg_catalog" in config, name
         assert definer or name in PURE | {"project_require"}, name
