@@ -110,7 +110,7 @@ class Server:
 def _ticks(pid: int, *, reaped: bool = False) -> list[int]:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:  # it ended meanwhile: it is among the reaped ones
+    except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile, and was reaped
         return []
     return [int(tick) for tick in stat[11 : 15 if reaped else 13]]
 

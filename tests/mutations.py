@@ -20,7 +20,7 @@ MUTATIONS: dict[str, Mutation] = {
         # -- common ----------------------------------------------------------------------
         ("project_require", "null is let through", "p_project is null or ", ""),
         ("project_require", "slugs may be long", "{0,63}", "{0,99}"),
-        ("event_key", "parts without lengths", "pg_catalog.int4send(pg_catalog.octet_length(p_source)) || ", ""),
+        ("event_key", "parts without lengths", "pg_catalog.int4send(pg_catalog.octet_length(p_source)) || pg_catalog.convert_to(p_source, 'UTF8')\n        || pg_catalog.int4send(pg_catalog.octet_length(p_id)) || ", "pg_catalog.convert_to(p_source, 'UTF8') || "),
         ("run_lane", "resumed runs wait in line", "then 0 else", "then 10 - p_priority else"),
         ("run_lane", "priorities upside down", "10 - p_priority", "1 + p_priority"),
         ("run_lane", "suspects with the others", "then 100 else", "then 0 else"),

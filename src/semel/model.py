@@ -88,7 +88,7 @@ class Started:
     outcome: Literal["new", "duplicate", "conflict", "exists"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)  # not frozen: that would double its making
 class Claim:
     """A leased run. (project, run_id, fence, worker) is what every later write must show."""
 

@@ -163,6 +163,22 @@ def test_a_paused_agent_is_left_out_of_both_hints(conn: Conn) -> None:
 # -- neighbours ------------------------------------------------------------------------------
 
 
+def test_a_resumed_run_goes_ahead_of_every_priority(conn: Conn) -> None:
+    lanes = [one(conn, "select semel.run_lane('PENDING', %s, false)", n) for n in range(10)]
+    assert sorted(set(lanes), reverse=True) == lanes
+    assert min(lanes) > one(conn, "select semel.run_lane('RESUMED', 0, false)")
+
+
+def test_a_claim_goes_past_a_run_that_another_is_claiming(conn: Conn, other: Conn) -> None:
+    first, next_ = start_run(conn), start_run(conn)
+    conn.execute("set lock_timeout = '300ms'")
+
+    with other.transaction():
+        taken = run(other, runs.run_claim("p", "a", "w", limit=1, lease=LEASE))
+        assert [first] == [held.run_id for held in taken]
+        assert [next_] == [held.run_id for held in claim(conn)]
+
+
 def test_a_claim_that_meets_another_at_the_projects_limit_goes_on(
     conn: Conn, other: Conn
 ) -> None:

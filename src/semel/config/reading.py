@@ -19,9 +19,10 @@ from semel.config.values import known, read, table
 from semel.errors import BadConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 T = TypeVar("T", WorkerSettings, Server, Retention)
+S = TypeVar("S")
 
 #: Settings outside any section, with their types.
 _TOP = {"dsn": "str", "home": "str", "project": "str", "pooler": "bool"}
@@ -33,8 +34,27 @@ _SECTIONS: dict[str, type[WorkerSettings | Server | Retention]] = {
 #: Variables that are no setting of the file: they choose it, or belong to tests and tools.
 _EXTRAS = frozenset(
     f"SEMEL_{name}"
-    for name in ("CONFIG", "PG_BIN", "PG_USER", "PORT", "STOP_AT", "TEST_HOME", "TESTING")
+    for name in (
+        "CONFIG",
+        "DEBUG",
+        "PG_BIN",
+        "PG_USER",
+        "PORT",
+        "STOP_AT",
+        "TEST_HOME",
+        "TESTING",
+    )
 )
+
+#: Settings of a source that only one channel heeds.
+_OWN = {
+    "resolved_grace": "alertmanager",
+    "run_on": "alertmanager",
+    "unit": "alertmanager",
+    "require_key": "api",
+}
+#: Settings of a source that are known, and that nothing heeds yet.
+_LATER = frozenset({"events", "reminder", "when"})
 
 
 def load(
@@ -59,7 +79,8 @@ def load(
     }
     if "SEMEL_PORT" in env and "SEMEL_SERVER_PORT" in env:
         raise BadConfig("SEMEL_PORT and SEMEL_SERVER_PORT are the same setting: unset one")
-    told = _file(base, env.get("SEMEL_CONFIG"))
+    path = _path(base, env.get("SEMEL_CONFIG"))
+    told = _file(path) if path else {}
     known("semel.toml", told, (*_TOP, "sources", *_SECTIONS))
     top = _values("", _TOP, {key: told[key] for key in _TOP if key in told}, env)
     sources = _sources(told, environ, secrets=secrets)
@@ -72,34 +93,72 @@ def load(
         except BadConfig as bad:
             raise BadConfig(f"dsn: {bad}") from None
     _variables(env, {reference.removeprefix("env:") for reference in references})
-    return Settings(
-        **{**top, "home": base / top.get("home", ".semel")},
-        testing=read("SEMEL_TESTING", "bool", env.get("SEMEL_TESTING", "0")),
-        sources={(source.project, source.name): source for source in sources},
-        worker=_section(WorkerSettings, "worker", told, env),
-        server=_section(Server, "server", told, env),
-        retention=_section(Retention, "retention", told, env),
+    sections = {
+        "worker": _section(WorkerSettings, "worker", told, env),
+        "server": _section(Server, "server", told, env),
+        "retention": _section(Retention, "retention", told, env),
+    }
+    home = base / top.get("home", ".semel")
+    _placeable(home)
+    return _blamed(
+        "",
+        _TOP,
+        env,
+        lambda: Settings(
+            **{**top, **sections, "home": home},
+            testing=read("SEMEL_TESTING", "bool", env.get("SEMEL_TESTING", "0"), worded=True),
+            sources={(source.project, source.name): source for source in sources},
+            file=path,
+        ),
     )
 
 
-def _file(base: Path, named: str | None) -> dict[str, Any]:
+def _path(base: Path, named: str | None) -> Path | None:
+    """The file to read: the one that is named, or the one that lies here, if it does."""
     path = base / (named or "semel.toml")
+    return path if named is not None or path.exists() else None
+
+
+def _placeable(home: Path) -> None:
+    """Refuse a home that no folder can be at."""
+    for place in (home, *home.parents):
+        if os.path.lexists(place):
+            if not place.is_dir():
+                raise BadConfig(f"home is {home}, but {place} is no folder: name another place")
+            return
+
+
+def _file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
-        if named is None:
-            return {}
         raise BadConfig(f"SEMEL_CONFIG names {path}, which is not there") from None
     except (OSError, UnicodeDecodeError) as bad:
         raise BadConfig(f"{path} cannot be read: {bad}") from None
-    except tomllib.TOMLDecodeError as bad:
+    except (tomllib.TOMLDecodeError, RecursionError) as bad:
         raise BadConfig(f"{path} is not TOML: {bad}") from None
 
 
 def _section(kind: type[T], section: str, told: Mapping[str, Any], env: Mapping[str, str]) -> T:
-    return kind(
-        **_values(section, _types(kind), table(f"[{section}]", told.get(section, {})), env)
-    )
+    types = _types(kind)
+    values = _values(section, types, table(f"[{section}]", told.get(section, {})), env)
+    return _blamed(section, types, env, lambda: kind(**values))
+
+
+def _blamed(
+    section: str, keys: Iterable[str], env: Mapping[str, str], make: Callable[[], S]
+) -> S:
+    """What *make* makes; its refusal names the variable where that, and no file, said it."""
+    try:
+        return make()
+    except BadConfig as bad:
+        said = str(bad)
+        for key in keys:
+            for name in _names(section, key):
+                if name in env:
+                    where = f"[{section}]" if section else "semel.toml"
+                    said = said.replace(f"{where} {key} ", f"{name} ")
+        raise BadConfig(said) from None
 
 
 def _values(
@@ -111,7 +170,7 @@ def _values(
     for key, wanted in types.items():
         for name in _names(section, key):
             if name in env:
-                values[key] = read(name, wanted, env[name])
+                values[key] = read(name, wanted, env[name], worded=True)
     return values
 
 
@@ -123,6 +182,10 @@ def _sources(
     for name, settings in table("[sources]", told.get("sources", {})).items():
         at = f"[sources.{name}]"
         values = dict(table(at, settings))
+        for key in sorted(_LATER & set(values)):
+            raise BadConfig(
+                f"{at} {key} is not supported yet: this version has no such setting"
+            )
         known(at, values, types)
         for key in ("channel", "agent"):
             if key not in values:
@@ -131,6 +194,12 @@ def _sources(
         read_values = {
             key: read(f"{at} {key}", types[key], value) for key, value in values.items()
         }
+        for key, channel in _OWN.items():
+            if key in values and values["channel"] != channel:
+                raise BadConfig(
+                    f"{at} {key} is a setting of channel {channel}, and this is a source of"
+                    f" {values['channel']}: leave it out"
+                )
         found.append(Source(name=name, secrets=own, **read_values))
     return found
 

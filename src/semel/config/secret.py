@@ -17,6 +17,9 @@ from semel.errors import BadConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: What of a connection string is no secret.
+_SHOWN = ("host", "port", "dbname", "user")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
@@ -76,7 +79,25 @@ def dereference(reference: str, environ: Mapping[str, str]) -> str:
     return value
 
 
-def without_password(dsn: str) -> str:
-    """*dsn*, a URL or a conninfo string, with every password in it replaced by ***."""
-    dsn = re.sub(r"(://[^/@:]*:)[^@/]*(?=@)", r"\1***", dsn)
-    return re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", dsn)
+def described(dsn: str) -> str:
+    """
+    Where *dsn*, a URL or a conninfo string, leads: host, port, database and user, or just `set`.
+
+    It is read as libpq reads it. A password with a character that had to be escaped is in part
+    a host or a name to libpq, so what looks as if it was one is not shown.
+    """
+    from psycopg import ProgrammingError  # noqa: PLC0415 - the driver is loaded by who uses it
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+
+    try:
+        parts = conninfo_to_dict(dsn)
+    except ProgrammingError:
+        return "set"
+    shown = {key: str(parts[key]) for key in _SHOWN if parts.get(key) is not None}
+    if "://" in dsn:
+        authority = re.split(r"[/?#]", dsn.partition("://")[2], maxsplit=1)[0]
+        if dsn.count("@") != authority.count("@") or authority.count("@") > 1:
+            return "set"
+    if not re.fullmatch(r"[0-9,]*", shown.get("port", "")):
+        return "set"
+    return " ".join(f"{key}={value}" for key, value in shown.items()) or "set"

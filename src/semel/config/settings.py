@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from semel.config.secret import without_password
+from semel.config.secret import described
 from semel.config.values import matches, plain, shown, within
 from semel.errors import BadConfig
 
@@ -31,6 +31,9 @@ AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 MIB = 1024 * 1024
 #: Stands for "follows another setting" until __post_init__ has worked it out.
 FOLLOWS = cast("timedelta", None)
+#: A beat is a transaction; a heartbeat shorter than this is a load and no better a sign of life.
+HEARTBEAT_MIN = timedelta(milliseconds=100)
+LEASE_MIN = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,8 @@ class WorkerSettings:
     """How a worker holds its runs. heartbeat, dead_after, pause follow the lease if unset."""
 
     slots: int = 32  # runs at a time, 1 to 10000
-    lease: timedelta = timedelta(minutes=5)  # the limit of trust, 1 s to 1 h
-    heartbeat: timedelta = FOLLOWS  # min(10 s, lease/6)
+    lease: timedelta = timedelta(minutes=5)  # the limit of trust, 2 s to 1 h
+    heartbeat: timedelta = FOLLOWS  # min(10 s, lease/6); at least 100 ms
     dead_after: timedelta = FOLLOWS  # 3 heartbeats: a silent worker loses its runs
     pause: timedelta = FOLLOWS  # 2 heartbeats: a worker that cannot beat stops starting work
     poll: timedelta = timedelta(seconds=1)  # longest look away from the queue, 0.05 s to 60 s
@@ -74,25 +77,33 @@ class WorkerSettings:
 
     def __post_init__(self) -> None:
         within("[worker] slots", self.slots, 1, 10_000)
-        within("[worker] lease", self.lease, timedelta(seconds=1), timedelta(hours=1))
+        within("[worker] lease", self.lease, LEASE_MIN, timedelta(hours=1))
         within("[worker] poll", self.poll, timedelta(seconds=0.05), timedelta(seconds=60))
         within("[worker] hard_stop", self.hard_stop, timedelta(seconds=1), timedelta(hours=1))
         within("[worker] drain", self.drain, timedelta(0), timedelta(hours=1))
-        beat = self.heartbeat or min(timedelta(seconds=10), self.lease / 6)
-        object.__setattr__(self, "heartbeat", beat)
-        object.__setattr__(self, "dead_after", self.dead_after or beat * 3)
-        object.__setattr__(self, "pause", self.pause or beat * 2)
+        if self.heartbeat is FOLLOWS:
+            self._follow("heartbeat", min(timedelta(seconds=10), self.lease / 6))
+        beat = self.heartbeat
+        if self.dead_after is FOLLOWS:
+            self._follow("dead_after", beat * 3)
+        if self.pause is FOLLOWS:
+            self._follow("pause", beat * 2)
+        within("[worker] heartbeat", beat, HEARTBEAT_MIN, timedelta(hours=1))
         if not beat * 3 <= self.dead_after <= self.lease:
             raise BadConfig(
                 f"[worker] heartbeat {shown(beat)}, dead_after {shown(self.dead_after)},"
                 f" lease {shown(self.lease)}: dead_after must be at least 3 heartbeats and at"
                 " most the lease; leave heartbeat and dead_after out and they follow the lease"
             )
-        if self.pause >= self.dead_after:
+        if not beat * 1.5 <= self.pause < self.dead_after:
             raise BadConfig(
-                f"[worker] pause {shown(self.pause)} must be shorter than dead_after"
+                f"[worker] pause {shown(self.pause)} must be at least 1.5 heartbeats of"
+                f" {shown(beat)}, or nothing is ever claimed, and shorter than dead_after"
                 f" {shown(self.dead_after)}: a worker must stop before its runs are taken"
             )
+
+    def _follow(self, name: str, value: timedelta) -> None:
+        object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +117,8 @@ class Server:
     pool: int = 10  # connections to the database
 
     def __post_init__(self) -> None:
+        if not self.host.strip():
+            raise BadConfig("[server] host is empty: leave it out, or write 127.0.0.1")
         within("[server] port", self.port, 0, 65_535)
         within("[server] body_bytes_max", self.body_bytes_max, 1024, 64 * MIB)
         within("[server] header_bytes_max", self.header_bytes_max, 1024, MIB)
@@ -166,8 +179,14 @@ class Settings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     server: Server = field(default_factory=Server)
     retention: Retention = field(default_factory=Retention)
+    file: Path | None = None  # that was read; None: there is none
 
     def __post_init__(self) -> None:
+        if self.dsn is not None and not self.dsn.strip():
+            raise BadConfig(
+                "semel.toml dsn is empty: leave it out for the embedded server, or write"
+                " postgresql://user@host/name"
+            )
         matches("semel.toml", "project", self.project, PROJECT, "1 to 64 of a-z, 0-9, _ and -")
         if self.server.is_loopback:
             return
@@ -187,7 +206,8 @@ class Settings:
     def shown(self) -> dict[str, Any]:
         """The settings in force as JSON, for `semel config`: no secret, no password."""
         return {
-            "dsn": self.dsn and without_password(self.dsn),
+            "file": str(self.file) if self.file else None,
+            "dsn": self.dsn and described(self.dsn),
             "home": str(self.home),
             "project": self.project,
             "pooler": self.pooler,

@@ -26,17 +26,20 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-def read(name: str, wanted: str, value: Any) -> Any:
+def read(name: str, wanted: str, value: Any, *, worded: bool = False) -> Any:
     """
-    *value* as the type *wanted* names; text from the environment may stand for a number.
+    *value* as the type *wanted* names.
+
+    Args:
+        worded: It is from the environment, where a number and a truth are text.
 
     Raises:
         BadConfig: naming the setting *name* and what it may be.
     """
     if wanted == "bool":
-        return _truth(name, value)
+        return _truth(name, value, worded=worded)
     if wanted == "int":
-        return _number(name, value)
+        return _number(name, value, worded=worded)
     if wanted == "timedelta | None" and value == "never":
         return None
     if wanted.startswith("timedelta"):
@@ -106,8 +109,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _truth(name: str, value: Any) -> bool:
-    word = str(value).lower()
+def _truth(name: str, value: Any, *, worded: bool) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.lower() if worded else None
     if word in {"1", "true", "yes", "on"}:
         return True
     if word in {"0", "false", "no", "off"}:
@@ -115,12 +120,13 @@ def _truth(name: str, value: Any) -> bool:
     raise BadConfig(f"{name} is {value!r}: write true or false")
 
 
-def _number(name: str, value: Any) -> int:
+def _number(name: str, value: Any, *, worded: bool) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
+    if worded and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
         return int(value)
-    raise BadConfig(f"{name} is {value!r}: write a whole number")
+    mend = ", without quotes" if isinstance(value, str) and not worded else ""
+    raise BadConfig(f"{name} is {value!r}: write a whole number{mend}")
 
 
 def _duration(name: str, value: Any, *, never: bool) -> timedelta:

@@ -19,7 +19,12 @@ T = TypeVar("T", covariant=True)  # noqa: PLC0105 - a call of a list is a call o
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One round trip. `%s` stands for each argument, in order."""
+    """
+    One round trip. `%s` stands for each argument, in order.
+
+    `%b` sends one in binary, which is cheaper for long arrays; only psycopg knows it, so it is
+    for calls that our own processes make.
+    """
 
     sql: LiteralString
     args: tuple[Any, ...]

@@ -99,6 +99,7 @@ def alert_accept(
     run_on: str = "firing",
     unit: str = "notification",
     priority: int = 5,
+    patient: bool = True,
     now: datetime | None = None,
 ) -> Call[list[Accepted]]:
     """
@@ -109,6 +110,8 @@ def alert_accept(
             narrowed to those that changed.
         run_on: `firing`, or `firing+resolved` where a resolution is work of its own.
         unit: `notification` for one event, `alert` for one per changed alert.
+        patient: Wait for a notification of the same alerts that is not committed yet; else for
+            half a second at most.
         now: For the grace and for sightings; the database's clock if None.
 
     Source: sql/functions/alerts.sql, alert_accept.
@@ -123,23 +126,31 @@ def alert_accept(
         }
         for alert in alerts
     ]
+    args = (
+        project,
+        source,
+        agent,
+        dump(dict(envelope)),
+        dump(folded),
+        body,
+        dump(dict(headers)),
+        grace,
+        run_on,
+        unit,
+        priority,
+        now,
+    )
+    if patient:
+        return Call(
+            "select verdict, event_id, run_id, reason"
+            " from semel.alert_accept(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            args,
+            _accepted,
+        )
     return Call(
         "select verdict, event_id, run_id, reason"
-        " from semel.alert_accept(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-        (
-            project,
-            source,
-            agent,
-            dump(dict(envelope)),
-            dump(folded),
-            body,
-            dump(dict(headers)),
-            grace,
-            run_on,
-            unit,
-            priority,
-            now,
-        ),
+        " from semel.alert_gather(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        args,
         _accepted,
     )
 

@@ -181,7 +181,7 @@ def run_complete(
     """
     return Call(
         "select run_id, outcome from semel.run_complete("
-        "%s, %s, %s::uuid[], %s::bigint[], %s::text[], %s)",
+        "%s, %s, %b::uuid[], %b::bigint[], %b::text[], %s)",
         (
             project,
             worker,

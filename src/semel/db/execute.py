@@ -44,7 +44,7 @@ async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
     import psycopg  # noqa: PLC0415 - the driver is loaded by who uses it
 
     try:
-        cursor = await conn.execute(call.sql, call.args)
+        cursor = await conn.execute(call.sql, call.args, binary=True)
         return call.read(await cursor.fetchall())
     except psycopg.Error as error:
         raise translated(error) from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import quote
 
 from semel.errors import NotAuthentic
 from semel.model import Alert, Json, Offer
@@ -28,31 +29,49 @@ HEADER_CHARS_MAX = 500
 HEADERS_MAX = 64
 REASON_CHARS_MAX = 500
 
+#: What is kept, by its whole name or how it begins: where it came from, how to read it, and which
+#: delivery it was. Whatever nobody named here may hold a secret of anybody's, and is not kept.
 _KEPT = frozenset(
     {
-        "accept",
-        "authorization",
         "content-encoding",
         "content-length",
         "content-type",
         "idempotency-key",
         "idempotency_key",
         "user-agent",
+        "webhook-id",
+        "webhook-timestamp",
+        "x-line-retry-key",
+        "x-request-id",
     }
 )
-#: An event's name, and kept as such anyway, though it is called a key.
-_NAMES = frozenset({"idempotency-key", "idempotency_key"})
+_KEPT_PREFIXES = (
+    "ce-",
+    "x-forgejo-",
+    "x-github-",
+    "x-gitea-",
+    "x-gogs-",
+    "x-hub-",
+    "x-line-",
+    "x-slack-",
+)
+#: Not even there: a signature stands for the secret that made it, as far as its body goes.
 _SECRET = (
     "auth",
+    "bearer",
     "cookie",
-    "credential",
+    "cred",
+    "jwt",
     "key",
+    "otp",
     "pass",
+    "pwd",
     "secret",
     "session",
-    "signature",
+    "sig",
     "token",
 )
+_HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +95,8 @@ class Notification:
     """An Alertmanager notification: its alerts, and the rest of it."""
 
     envelope: dict[str, Json]
-    alerts: list[Alert]
+    alerts: list[Alert]  # the usable ones; of a fingerprint, one of each status at most
+    unusable: str | None = None  # which are not, and why
 
 
 Reading: TypeAlias = list[Offer] | Notification
@@ -141,29 +161,52 @@ def quarantined(request: Request, source: Source, reason: str) -> list[Offer]:
             source=source.name,
             channel=source.channel,
             body=request.body,
-            headers=kept(request.headers),
+            headers=headers_of(request, source),
             verdict="quarantined",
             reason=reason[:REASON_CHARS_MAX],
         )
     ]
 
 
-def kept(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
+def headers_of(request: Request, source: Source) -> dict[str, str]:
+    """What is kept of the headers of a request to *source*."""
+    # One that is read again from the store was cleaned when it came, and knows no secrets.
+    secrets = () if request.admitted else source.secrets
+    return kept(request.headers, [secret.reveal() for secret in secrets])
+
+
+def kept(headers: Sequence[tuple[str, str]], secrets: Iterable[str] = ()) -> dict[str, str]:
     """
-    The headers worth keeping with a delivery: a known few and X-*; a secret's value is ***.
+    The headers worth keeping with a delivery: the ones that are known, and no secret of them.
 
     Repeated lines are joined by a comma. Control characters become a question mark.
+
+    Args:
+        headers: Names in lower case, values in Latin-1.
+        secrets: Live ones. A value that has one anywhere in it is kept as ***.
     """
+    forms = {form for secret in secrets for form in _forms(secret)}
     said: dict[str, str] = {}
     for name, value in headers:
-        if name not in _KEPT and not name.startswith("x-"):
+        if not _is_kept(name):
             continue
         if len(said) >= HEADERS_MAX and name not in said:
             break
-        hidden = name not in _NAMES and any(word in name for word in _SECRET)
-        text = "***" if hidden else value
+        text = _HIDDEN if any(form in value for form in forms) else value
         said[name] = f"{said[name]}, {text}" if name in said else text
     return {
         name: "".join(char if char.isprintable() else "?" for char in value[:HEADER_CHARS_MAX])
         for name, value in said.items()
     }
+
+
+def _is_kept(name: str) -> bool:
+    return name in _KEPT or (
+        name.startswith(_KEPT_PREFIXES) and not any(word in name for word in _SECRET)
+    )
+
+
+def _forms(secret: str) -> list[str]:
+    """How *secret* may stand in a header: as it is, or in a URL."""
+    raw = secret.encode("utf-8", "surrogateescape")
+    return [raw.decode("latin-1"), quote(raw, safe=""), quote(raw)]

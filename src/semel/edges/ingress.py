@@ -20,14 +20,16 @@ from starlette.routing import Route
 
 from semel import log
 from semel.edges import body, problem
-from semel.edges.channel import Notification, Request, kept, quarantined
+from semel.edges.channel import Notification, Request, headers_of, quarantined
 from semel.edges.channels import READERS
 from semel.errors import (
     BadRequest,
+    DatabaseUnreachable,
     Duplicate,
     KeyConflict,
     NotAuthentic,
     Quarantined,
+    SchemaMismatch,
     SemelError,
     UnknownSource,
 )
@@ -48,6 +50,23 @@ Observe: TypeAlias = "Callable[[str, str, float], None]"
 CLOCK_HEADER = "x-semel-test-clock"
 #: A source's refusals are logged at most this often; the metrics count all of them.
 REFUSAL_SECONDS = 10.0
+
+#: Who sends these sits between a client and us, or is a browser: it speaks for somebody else.
+_BETWEEN = frozenset(
+    {
+        "cf-connecting-ip",
+        "forwarded",
+        "origin",
+        "sec-fetch-site",
+        "true-client-ip",
+        "via",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-original-url",
+        "x-real-ip",
+    }
+)
+_BETWEEN_PREFIX = "x-forwarded"
 
 _SEEN = ("duplicate", "late", "reminder", "redelivery")
 
@@ -102,7 +121,7 @@ class Ingress:
                     source,
                     reading,
                     body=request.body,
-                    headers=kept(request.headers),
+                    headers=headers_of(request, source),
                     now=request.now,
                 )
             return await self._acceptor.accept(source.project, reading, now=request.now)
@@ -125,15 +144,24 @@ class Ingress:
         )
 
     def _log_refusal(self, error: SemelError, name: tuple[str, str], posted: Posted) -> None:
-        if not isinstance(error, NotAuthentic):
+        if not isinstance(error, NotAuthentic | DatabaseUnreachable | SchemaMismatch):
             return
         now = time.monotonic()
         if now - self._told.get(name, -REFUSAL_SECONDS) >= REFUSAL_SECONDS:
             self._told[name] = now
-            peer = posted.client.host if posted.client else None
-            log.event(
-                "source.refused", project=name[0], source=name[1], reason=str(error), peer=peer
-            )
+            if isinstance(error, DatabaseUnreachable):
+                log.event("database.lost", reason=str(error))
+            elif isinstance(error, SchemaMismatch):
+                log.event("schema.mismatched", reason=str(error))
+            else:
+                peer = posted.client.host if posted.client else None
+                log.event(
+                    "source.refused",
+                    project=name[0],
+                    source=name[1],
+                    reason=str(error),
+                    peer=peer,
+                )
 
 
 def respond(accepted: Sequence[Accepted]) -> Response:
@@ -157,10 +185,8 @@ def respond(accepted: Sequence[Accepted]) -> Response:
 
 def is_local(posted: Posted) -> bool:
     """Whether a program on this machine sent it, without a proxy or a browser in between."""
-    if any(
-        header in posted.headers
-        for header in ("origin", "sec-fetch-site", "forwarded", "x-forwarded-for", "via")
-    ):
+    names = posted.headers.keys()
+    if any(name in _BETWEEN or name.startswith(_BETWEEN_PREFIX) for name in names):
         return False
     try:
         return (

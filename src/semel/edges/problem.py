@@ -2,7 +2,8 @@
 Problems: every refusal over HTTP is one shape, application/problem+json.
 
 Members: type, title, status, detail, code, retryable, remedy. The code is the one of
-`semel.errors`; what no code stands for, such as a wrong method, carries E-REQUEST-001.
+`semel.errors`; what no code stands for, such as a wrong method, carries E-REQUEST-001. What a
+database says of itself - hosts, paths, names - is for the log: who asks here may be anybody.
 
 Source: RFC 9457.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from semel.errors import Unauthenticated
+from semel.errors import DatabaseUnreachable, EmbeddedError, SchemaMismatch, Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,7 @@ def answer(
         "type": f"urn:semel:error:{error.code}",
         "title": error.title,
         "status": status,
-        "detail": str(error) or error.title,
+        "detail": _detail(error),
         "code": error.code,
         "retryable": error.retryable,
         "remedy": error.remedy,
@@ -58,3 +59,9 @@ def answer(
         headers=sent,
         media_type="application/problem+json",
     )
+
+
+def _detail(error: SemelError) -> str:
+    if isinstance(error, DatabaseUnreachable | SchemaMismatch | EmbeddedError):
+        return (type(error).__doc__ or error.title).strip().partition("\n")[0]
+    return str(error) or error.title

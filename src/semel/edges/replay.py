@@ -20,7 +20,7 @@ import psycopg
 from semel.core import deliveries, inbox, reads
 from semel.db.execute import run
 from semel.edges import start
-from semel.edges.acceptor import ours
+from semel.edges.acceptor import in_order, ours
 from semel.edges.channel import Notification, Request
 from semel.edges.channels import READERS
 from semel.errors import NoSuchEvent, NotReplayable, Quarantined, UnknownSource
@@ -202,24 +202,29 @@ def _fold(
     conn: psycopg.Connection[Any], delivery: Delivery, source: Source, reading: Notification
 ) -> Sequence[Accepted]:
     """Fold alerts that never were; as of the moment they came, since others came after."""
-    accepted = run(
-        conn,
-        inbox.alert_accept(
-            source.project,
-            source.name,
-            source.agent,
-            reading.envelope,
-            reading.alerts,
-            body=delivery.body or b"",
-            headers=_headers(delivery),
-            grace=source.resolved_grace,
-            run_on=source.run_on,
-            unit=source.unit,
-            priority=source.priority,
-            now=delivery.received_at,
-        ),
-    )
-    run(conn, deliveries.delivery_settle(delivery, accepted[0]))
+    accepted: list[Accepted] = []
+    for alerts in filter(None, in_order(reading.alerts)):
+        accepted += run(
+            conn,
+            inbox.alert_accept(
+                source.project,
+                source.name,
+                source.agent,
+                reading.envelope,
+                alerts,
+                body=delivery.body or b"",
+                headers=_headers(delivery),
+                grace=source.resolved_grace,
+                run_on=source.run_on,
+                unit=source.unit,
+                priority=source.priority,
+                now=delivery.received_at,
+            ),
+        )
+    news = [one for one in accepted if one.verdict == "new"]
+    if reading.unusable and not news:
+        raise Quarantined(f"it is still unusable: {reading.unusable}")
+    run(conn, deliveries.delivery_settle(delivery, (news or accepted)[0]))
     return accepted
 
 

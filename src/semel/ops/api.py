@@ -24,6 +24,7 @@ from semel.db.execute import arun
 from semel.edges import body, idempotency_key, start
 from semel.edges.acceptor import ours
 from semel.edges.channel import kept
+from semel.edges.in_time import ANSWER_SECONDS_MAX, InTime
 from semel.edges.ingress import clock, respond
 from semel.errors import BadRequest, Forbidden, NoSuchRun, RunRefused, Unauthenticated
 from semel.model import RunStatus, Verdict
@@ -47,6 +48,8 @@ STARTERS: frozenset[Role] = frozenset({"producer", "operator", "admin"})
 OPERATORS: frozenset[Role] = frozenset({"operator", "admin"})
 
 TOKEN_CHARS_MAX = 500
+#: Of the time that a start may take, the token has this much.
+GRANT_SECONDS_MAX = 1.5
 REASON_CHARS_MAX = 500
 
 
@@ -62,6 +65,7 @@ class Api:
         self._settings = settings
         self._pool = pool
         self._acceptor = acceptor
+        self._in_time = InTime()
 
     def routes(self) -> list[Route]:
         """Every route; a GET answers HEAD too."""
@@ -88,7 +92,7 @@ class Api:
 
     async def start_run(self, request: Request) -> Response:
         """Start a run, or find the one that the same key started."""
-        grant = await self._grant(request, STARTERS)
+        grant = await self._grant(request, STARTERS, within=GRANT_SECONDS_MAX)
         project = request.path_params["project"]
         source = grant.source or "api"
         raw = await body.whole(request, self._settings.server)
@@ -102,9 +106,12 @@ class Api:
         key = idempotency_key.find(
             headers, required=configured is not None and configured.require_key
         )
-        offer = start.read(project, source, raw, key=key, headers=kept(headers))
+        secrets = [secret.reveal() for secret in configured.secrets] if configured else []
+        live = kept(headers, [*secrets, _token(request)])
+        offer = start.read(project, source, raw, key=key, headers=live)
         now = clock(request) if self._settings.testing else None
-        return respond(await self._acceptor.accept(project, [offer], now=now))
+        within = ANSWER_SECONDS_MAX - GRANT_SECONDS_MAX
+        return respond(await self._acceptor.accept(project, [offer], now=now, within=within))
 
     async def cancel_run(self, request: Request) -> Response:
         """End a run that has not ended."""
@@ -198,26 +205,37 @@ class Api:
 
         return endpoint
 
-    async def _grant(self, request: Request, allowed: frozenset[Role]) -> Grant:
-        lines = request.headers.getlist("authorization")
-        scheme, _, token = (lines[0] if len(lines) == 1 else "").strip().partition(" ")
-        token = token.strip()
+    async def _grant(
+        self, request: Request, allowed: frozenset[Role], *, within: float = ANSWER_SECONDS_MAX
+    ) -> Grant:
+        token = _token(request)
         project = request.path_params["project"]
         grant = None
-        if scheme.lower() == "bearer" and token and PROJECT.fullmatch(project):
-            grant = await self._run(token_check(project, token[:TOKEN_CHARS_MAX]))
+        if token and PROJECT.fullmatch(project):
+            call = token_check(project, token[:TOKEN_CHARS_MAX])
+            grant = await self._run(call, within=within)
         if grant is None:
             raise Unauthenticated(f"no token of project {project[:80]!r} came with the request")
         if grant.role not in allowed:
             raise Forbidden(f"the role {grant.role} does not allow {request.method} here")
         return grant
 
-    async def _run(self, call: Call[T]) -> T:
+    async def _run(self, call: Call[T], *, within: float = ANSWER_SECONDS_MAX) -> T:
+        return await self._in_time.wait(self._ask(call), within)
+
+    async def _ask(self, call: Call[T]) -> T:
         try:
             async with self._pool.connection() as conn:
                 return await arun(conn, call)
         except psycopg.Error as error:
             raise ours(error) from error
+
+
+def _token(request: Request) -> str:
+    """What stands behind the one `Authorization: Bearer`; empty if nothing does."""
+    lines = request.headers.getlist("authorization")
+    scheme, _, token = (lines[0] if len(lines) == 1 else "").strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _run_id(request: Request) -> UUID:

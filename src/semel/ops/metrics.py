@@ -12,7 +12,7 @@ import asyncio
 import platform
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -35,6 +35,14 @@ READ_SECONDS_MAX = 2.0
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+class _Found(NamedTuple):
+    """One reading of the database."""
+
+    runs: list[tuple[str, str, int]]
+    oldest: list[tuple[str, float]]
+    schema: int
+
+
 class Metrics:
     """The metrics of one server process, in a registry of their own."""
 
@@ -42,6 +50,7 @@ class Metrics:
         self._pool = pool
         self._turn = asyncio.Lock()
         self._read_at = float("-inf")
+        self._asking: asyncio.Task[_Found | None] | None = None  # at most one: it may hang
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._events = Counter(
@@ -96,18 +105,29 @@ class Metrics:
     async def _read(self) -> None:
         self._runs.clear()
         self._oldest.clear()
-        try:
-            async with asyncio.timeout(READ_SECONDS_MAX), self._pool.connection() as conn:
-                runs = await arun(conn, reads.live_runs())
-                oldest = await arun(conn, reads.oldest_ready())
-                schema = await arun(conn, reads.schema_version())
-        except (psycopg.Error, SemelError, TimeoutError):
-            self._up.set(0)
-            self._schema.set(0)
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        await asyncio.wait({self._asking}, timeout=READ_SECONDS_MAX)
+        found = None
+        if self._asking.done():
+            found, self._asking = self._asking.result(), None
+        self._up.set(0 if found is None else 1)
+        self._schema.set(0 if found is None else found.schema)
+        if found is None:
             return
-        self._up.set(1)
-        self._schema.set(schema)
-        for agent, status, count in runs:
+        for agent, status, count in found.runs:
             self._runs.labels(agent, status).set(count)
-        for agent, seconds in oldest:
+        for agent, seconds in found.oldest:
             self._oldest.labels(agent).set(seconds)
+
+    async def _ask(self) -> _Found | None:
+        """What the database says; None while it is away."""
+        try:
+            async with self._pool.connection() as conn:
+                return _Found(
+                    await arun(conn, reads.live_runs()),
+                    await arun(conn, reads.oldest_ready()),
+                    await arun(conn, reads.schema_version()),
+                )
+        except (psycopg.Error, SemelError):
+            return None

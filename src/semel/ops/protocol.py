@@ -2,7 +2,7 @@
 HTTP/1.1 with limits on the request head, which the parser itself does not have.
 
 A head that grows past the limit, or does not end in time, closes the connection. Bodies are
-limited where they are read.
+limited where they are read. Another protocol is never switched to, whatever a client offers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from semel.errors import TooLarge
@@ -20,13 +21,65 @@ if TYPE_CHECKING:
 #: A head must be here this long after its first byte, and the first byte after connecting.
 HEAD_SECONDS_MAX = 20.0
 
+#: Without them a request offers no other protocol. They are for this connection only.
+_OFFERS = frozenset({b"upgrade", b"http2-settings"})
+
+
+class Parser:
+    """
+    httptools' parser, except that a request which offers another protocol is a request.
+
+    At such a head httptools stops, takes the body for the other protocol and drops it. The head
+    is then given to a parser of its own, without the offer, and what follows it is the body.
+
+    Source: RFC 9110, 7.8: a server may ignore Upgrade and answer as if it was not there.
+    """
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._renew()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    def feed_data(self, data: bytes) -> None:
+        """Parse *data*; a proxy's CONNECT stays what it is to httptools."""
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                if not self.is_offered:
+                    raise
+                [parsed] = offer.args
+                head = self._protocol.head_without_offer()
+                self._renew()
+                self._parser.feed_data(head)
+                data = bytes(data)[parsed:]
+            else:
+                return
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the head that has just ended offers another protocol."""
+        return bool(self._parser.should_upgrade()) and self._parser.get_method() != b"CONNECT"
+
+    def _renew(self) -> None:
+        self._parser = httptools.HttpRequestParser(self._protocol)
+        # As uvicorn sets it: what is pipelined behind a request that closes is no error.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
 
 class Protocol(HttpToolsProtocol):
     """uvicorn's, with a limited head. `limited` makes one for a number of bytes."""
 
     head_bytes_max = 64 * 1024
+    parser: Any  # a Parser, which has all that uvicorn asks of httptools'
     _head_bytes: int | None = 0  # None while no head is being read
     _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.parser = Parser(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a head."""
@@ -48,15 +101,32 @@ class Protocol(HttpToolsProtocol):
         self._expect()
 
     def on_headers_complete(self) -> None:
-        """The head has ended."""
+        """The head has ended, unless it comes again without its offer."""
+        if self.parser.is_offered:
+            return
         self._head_bytes = None
         self._cancel()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The next bytes are a head again."""
+        if self.parser.is_offered:
+            return
         super().on_message_complete()
         self._head_bytes = 0
+
+    def head_without_offer(self) -> bytes:
+        """The head that was read, as a client would send it that offers nothing."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        for name, value in self.headers:
+            said = value
+            if name == b"connection":
+                words = (word.strip() for word in value.split(b","))
+                said = b", ".join(word for word in words if word.lower() not in _OFFERS)
+            if name not in _OFFERS and (said or not value):
+                lines.append(b"%s: %s" % (name, said))
+        return b"\r\n".join([*lines, b"", b""])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more."""

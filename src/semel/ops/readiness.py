@@ -8,6 +8,8 @@ Readiness: whether this process is up, and whether it could accept an event now.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 CACHE_SECONDS = 1.0
+#: Whoever asks is told this soon that there is no answer yet.
+LOOK_SECONDS_MAX = 2.0
 
 
 class Readiness:
@@ -30,9 +34,9 @@ class Readiness:
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._turn = asyncio.Lock()
         self._judged_at = float("-inf")
         self._error: SemelError | None = None
+        self._looking: asyncio.Future[SemelError | None] | None = None
 
     async def healthz(self, _request: Request) -> Response:
         """200: the process answers."""
@@ -47,11 +51,31 @@ class Readiness:
 
     async def judge(self) -> SemelError | None:
         """What is in the way; None if nothing is."""
-        async with self._turn:
-            if time.monotonic() - self._judged_at >= CACHE_SECONDS:
-                self._error = await asyncio.to_thread(self._look)
-                self._judged_at = time.monotonic()
-            return self._error
+        if self._looking is None:
+            if time.monotonic() - self._judged_at < CACHE_SECONDS:
+                return self._error
+            self._looking = self._begin()
+        looking = self._looking
+        await asyncio.wait({looking}, timeout=LOOK_SECONDS_MAX)
+        if not looking.done():
+            return DatabaseUnreachable(f"no answer within {LOOK_SECONDS_MAX:g} s")
+        if self._looking is looking:
+            self._looking = None
+            self._error, self._judged_at = looking.result(), time.monotonic()
+        return self._error
+
+    def _begin(self) -> asyncio.Future[SemelError | None]:
+        """Look in a thread that may hang as long as the database does; no exit waits for it."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[SemelError | None] = loop.create_future()
+
+        def look() -> None:
+            error = self._look()
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody asks
+                loop.call_soon_threadsafe(found.set_result, error)
+
+        threading.Thread(target=look, name="semel-readiness", daemon=True).start()
+        return found
 
     def _look(self) -> SemelError | None:
         try:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from semel.db.link import Link
     from semel.model import Claim
 
+#: Runs completed by one statement.
+BATCH_MAX = 512
+
 Completion: TypeAlias = "tuple[Claim, str]"
 
 
@@ -29,7 +32,7 @@ class Finisher:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._gather: Gather[Completion, str] = Gather(self._write)
+        self._gather: Gather[Completion, str] = Gather(self._write, batch_max=BATCH_MAX)
 
     async def complete(self, claim: Claim, result: str) -> str:
         """Complete *claim* with *result*; answers won, already or lost once it is durable."""

@@ -78,7 +78,7 @@ class EventRef:
     source: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)  # not frozen: that would double its making
 class Run:
     """What a handler is handed: one attempt at one run."""
 

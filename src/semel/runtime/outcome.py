@@ -49,9 +49,13 @@ class Crashed:
 
 Outcome = Done | Failed | Stopped | Crashed
 
+_NOTHING = Done("null")
+
 
 def of_result(result: Any) -> Done | Failed:
     """The outcome of a handler that returned *result*."""
+    if result is None:
+        return _NOTHING
     try:
         text = dump(result)
     except (TypeError, ValueError, RecursionError) as bad:

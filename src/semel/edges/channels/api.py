@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from semel.core.text import load
 from semel.edges import idempotency_key
-from semel.edges.channel import admit, bearer, kept
+from semel.edges.channel import admit, bearer, headers_of
 from semel.model import Offer
 
 if TYPE_CHECKING:
@@ -41,6 +41,6 @@ def read(request: Request, source: Source) -> Reading:
             priority=source.priority,
             compare=key is not None,
             body=request.body,
-            headers=kept(request.headers),
+            headers=headers_of(request, source),
         )
     ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semel.core.text import load_object
-from semel.edges.channel import admit, kept, only, quarantined
+from semel.edges.channel import admit, headers_of, only, quarantined
 from semel.errors import BadRequest
 from semel.model import Offer
 
@@ -48,6 +48,6 @@ def read(request: Request, source: Source) -> Reading:
             input=update,
             priority=source.priority,
             body=request.body,
-            headers=kept(request.headers),
+            headers=headers_of(request, source),
         )
     ]

@@ -224,3 +224,18 @@ begin
     end loop;
 end
 $$;
+
+-- alert_accept for an ingress: no lock is waited for longer than half a second, so that those who
+-- wait for one alert hold no connection that others need. The caller sends it again.
+create or replace function semel.alert_gather(
+    p_project text, p_source text, p_agent text, p_envelope text, p_alerts text, p_body bytea,
+    p_headers text default '{}', p_grace interval default '120 seconds', p_run_on text default 'firing',
+    p_unit text default 'notification', p_priority int default 5, p_now timestamptz default null
+) returns table (ord int, verdict text, event_id uuid, run_id uuid, reason text)
+language plpgsql security definer set search_path = pg_catalog set lock_timeout = '500ms' as $$
+begin
+    perform semel.project_require(p_project);
+    return query select * from semel.alert_accept(p_project, p_source, p_agent, p_envelope, p_alerts, p_body,
+        p_headers, p_grace, p_run_on, p_unit, p_priority, p_now);
+end
+$$;
