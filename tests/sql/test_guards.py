@@ -179,6 +179,17 @@ def test_a_claim_goes_past_a_run_that_another_is_claiming(conn: Conn, other: Con
         assert [next_] == [held.run_id for held in claim(conn)]
 
 
+def test_an_agents_limit_counts_its_own_runs(conn: Conn) -> None:
+    for agent in ("b", "b", "a", "a"):
+        start_run(conn, agent)
+    limited = [("a", 3, 1, "async"), ("b", 3, None, "async")]
+    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=limited))
+    assert 2 == len(run(conn, runs.run_claim("p", "b", "w", limit=2, lease=LEASE)))
+
+    assert 1 == len(claim(conn))
+    assert [] == claim(conn)
+
+
 def test_a_claim_that_meets_another_at_the_projects_limit_goes_on(
     conn: Conn, other: Conn
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
@@ -201,15 +202,26 @@ def _upkeep(conn: psycopg.Connection[Any]) -> Check:
 
 
 def _settings(settings: Settings) -> Iterator[Check]:
+    if settings.file:
+        yield Check("ok", "settings", f"from {settings.file} and the environment")
+    else:
+        yield Check(
+            "note",
+            "settings",
+            f"no semel.toml in {Path.cwd()}: defaults and the environment",
+            "where another process has one, name it: SEMEL_CONFIG=path/semel.toml",
+        )
     if settings.testing:
         yield Check(
             "note",
             "testing",
-            "SEMEL_TESTING is on: test headers and stop points are honoured",
+            "SEMEL_TESTING is on here: test headers and stop points are honoured",
             "unset it in production",
         )
     else:
-        yield Check("ok", "testing", "off")
+        yield Check(
+            "ok", "testing", "off here; a running process has an environment of its own"
+        )
     bare = sorted(source.name for source in settings.sources.values() if not source.secrets)
     if bare:
         said = (

@@ -2,20 +2,21 @@
 The command line: noun, then verb; one file for each noun.
 
 Exit codes: 0 done, 1 refused (the code is printed), 2 misuse, 3 the database is out of reach,
-130 interrupted. Who decides is SQL; a command only asks and shows. No traceback is shown for
-what Semel refuses or for a database that is away.
+130 interrupted. Who decides is SQL; a command only asks and shows. No traceback is shown, except
+with SEMEL_DEBUG=1 that of a fault of our own.
 """
 
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import metadata
 from typing import Annotated, cast
 
-import psycopg
 import typer
 
 from semel.db.execute import translated
-from semel.errors import BadRequest, SemelError
+from semel.errors import BadRequest, OurFault, SemelError
 from semel.ops import leash
 from semel.ops.cli import (
     agent,
@@ -95,27 +96,42 @@ def cli(arguments: Sequence[str]) -> int:
     try:
         _require_text(arguments)
         code = app(list(arguments) or ["--help"], prog_name="semel", standalone_mode=False)
-    except SemelError as error:
-        screen.refuse(error, json=json)
-        return error.exit_code
-    except psycopg.Error as error:
-        ours = translated(error)
-        if not isinstance(ours, SemelError):
-            raise
-        screen.refuse(ours, json=json)
-        return ours.exit_code
     except _Misuse as misuse:
-        if type(misuse).__name__ == "NoArgsIsHelpError":  # `semel run`: its message is the help
-            print(misuse, file=sys.stderr)  # noqa: T201
-            return 2
-        said = getattr(misuse, "format_message", misuse.__str__)()
-        screen.complain(
-            BadRequest.code,
-            said,
-            "`semel --help`, or the command with --help, says what there is.",
-            json=json,
-        )
-        return 2
+        return _misused(misuse, json=json)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except ImportError:
+        raise  # an extra that is not installed: who called us knows its name
+    except Exception as error:  # noqa: BLE001 - the last place that can say it in our words
+        ours = translated(error)
+        if isinstance(ours, SemelError):
+            screen.refuse(ours, json=json)
+            return ours.exit_code
+        return _failed(error, json=json)
     return code if isinstance(code, int) else 0
+
+
+def _misused(misuse: Exception, *, json: bool) -> int:
+    if type(misuse).__name__ == "NoArgsIsHelpError":  # `semel run`: its message is the help
+        print(misuse, file=sys.stderr)  # noqa: T201
+        return 2
+    said = getattr(misuse, "format_message", misuse.__str__)()
+    screen.complain(
+        BadRequest.code,
+        said,
+        "`semel --help`, or the command with --help, says what there is.",
+        json=json,
+    )
+    return 2
+
+
+def _failed(error: Exception, *, json: bool) -> int:
+    if os.environ.get("SEMEL_DEBUG") == "1":
+        traceback.print_exception(error)
+    screen.complain(
+        OurFault.code,
+        f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
+        "Run it again; if it comes back, report it with the traceback that SEMEL_DEBUG=1 shows.",
+        json=json,
+    )
+    return OurFault.exit_code

@@ -6,6 +6,7 @@ the settings behind them, and the ways to say something. It never reads the envi
 """
 
 import inspect
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from semel import config
 from semel.config.settings import PROJECT
 from semel.core.projects import list_projects
 from semel.db.execute import run
+from semel.db.stops import STOPS
 from semel.errors import BadConfig
 from semel.ops import place
 from semel.ops.cli import screen
@@ -59,12 +61,12 @@ class Desk:
     @cached_property
     def settings(self) -> config.Settings:
         """The settings in force, without the sources' secrets."""
-        return config.load(secrets=False)
+        return _checked_stop(config.load(secrets=False))
 
     @cached_property
     def serving(self) -> config.Settings:
         """The settings of a process that takes requests: every secret must be there."""
-        return config.load()
+        return _checked_stop(config.load())
 
     @property
     def project(self) -> str:
@@ -148,6 +150,14 @@ def command(
         return function
 
     return register
+
+
+def _checked_stop(settings: config.Settings) -> config.Settings:
+    """*settings*, if the place where a test wants this process killed is one."""
+    told = os.environ.get("SEMEL_STOP_AT")
+    if told and told not in STOPS:
+        raise BadConfig(f"SEMEL_STOP_AT is {told[:80]!r}: one of {', '.join(STOPS)}")
+    return settings
 
 
 def checked(project: str | None) -> str | None:

@@ -5,9 +5,11 @@ Each holds the embedded server while it runs, waits for a database that is down,
 schema that is not its own.
 """
 
+import logging
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,10 +21,11 @@ import typer
 
 from semel import log
 from semel.config import Settings
-from semel.errors import BadConfig
+from semel.db.execute import translated
+from semel.errors import BadConfig, SemelError
 from semel.ops import place
 from semel.ops.cli.command import Desk
-from semel.runtime.app import load
+from semel.runtime.app import App, load
 from semel.runtime.upkeep import Upkeep
 from semel.runtime.worker import work
 
@@ -54,7 +57,7 @@ def serve(desk: Desk, app: MaybeTarget = None) -> None:
 def worker(desk: Desk, app: Target) -> None:
     """Claim runs and execute their handlers."""
     beside(app)
-    loaded = load(app)
+    loaded = _loaded(app)
     with _process(desk, desk.settings) as settings:
         work(loaded, settings, target=app, dsn=settings.dsn or "")
 
@@ -90,6 +93,29 @@ def upkeep(
         thread.join()
 
 
+def _loaded(app: str) -> App:
+    """The application; whatever its import raises is its author's to mend, and no restart's."""
+    try:
+        return load(app)
+    except SemelError:
+        raise
+    except (Exception, SystemExit) as error:
+        if os.environ.get("SEMEL_DEBUG") == "1":
+            traceback.print_exception(error)
+        said = traceback.format_exception_only(error)[-1].strip()
+        raise BadConfig(
+            f"{app} cannot be imported: {said}{_line_of(error)}; SEMEL_DEBUG=1 shows the traceback"
+        ) from None
+
+
+def _line_of(error: BaseException) -> str:
+    """Where it was raised; a syntax error has its place in no frame."""
+    if isinstance(error, SyntaxError):
+        return f" ({error.filename}, line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
 def beside(app: str | None) -> str | None:
     """Use the semel.toml beside *app* where none is told or here; answers its path if so."""
     place_ = (app or "").partition(":")[0]
@@ -111,6 +137,11 @@ def _process(
 ) -> Generator[Settings, None, None]:
     """Be a long-running process: log, hold and await the database."""
     log.setup(json=True if desk.json else None)
-    with place.database(settings) as dsn:
-        place.await_schema(settings, dsn, wait=wait)
-        yield replace(settings, dsn=dsn)
+    try:
+        with place.database(settings) as dsn:
+            place.await_schema(settings, dsn, wait=wait)
+            yield replace(settings, dsn=dsn)
+    except Exception as error:
+        if not isinstance(translated(error), SemelError):
+            logging.getLogger("semel").exception("the process failed")
+        raise

@@ -1,6 +1,5 @@
 """`semel run`: start, list, show with all that happened, cancel, retry; `watch` is next door."""
 
-import json
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -8,8 +7,9 @@ import psycopg
 import typer
 
 from semel.core import projects, reads, runs
+from semel.core.text import load
 from semel.db import execute
-from semel.errors import KeyConflict, NoSuchRun, RunRefused
+from semel.errors import BadRequest, KeyConflict, NoSuchRun, RunRefused
 from semel.ops.cli import timeline
 from semel.ops.cli.command import Desk, Id, command, group
 
@@ -53,9 +53,9 @@ def start(
 ) -> None:
     """Start a run of AGENT."""
     try:
-        value = json.loads(input_)
-    except ValueError as bad:
-        raise typer.BadParameter(f"--input is no JSON: {bad}") from None
+        value = load(input_.encode())
+    except BadRequest as bad:
+        raise typer.BadParameter(f"--input is no JSON that can be kept: {bad}") from None
     with desk.connection() as conn:
         started = execute.run(
             conn, runs.run_start(desk.project, agent, value, key=key, priority=priority)

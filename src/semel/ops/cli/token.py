@@ -4,12 +4,21 @@ from typing import Annotated, Literal
 
 import typer
 
+from semel.config.settings import SOURCE
 from semel.core import tokens
 from semel.db.execute import run
 from semel.errors import BadRequest
 from semel.ops.cli.command import Desk, Id, command, group
 
 token = group("Bearer tokens of the API.")
+
+
+def _source(written: str) -> str:
+    if not SOURCE.fullmatch(written):
+        raise typer.BadParameter(
+            f"{written[:80]!r} is no source: 1 to 64 of A-Z, a-z, 0-9, _, . and -"
+        )
+    return written
 
 
 @command(token, "create")
@@ -20,7 +29,8 @@ def create(
         typer.Option(help="What it allows."),
     ],
     source: Annotated[
-        str | None, typer.Option(metavar="S", help="The source of the runs it starts.")
+        str | None,
+        typer.Option(metavar="S", parser=_source, help="The source of the runs it starts."),
     ] = None,
     name: Annotated[str, typer.Option(metavar="N", help="Whose it is, for the list.")] = "",
 ) -> None:

@@ -84,9 +84,12 @@ begin
               from jsonb_to_recordset(p_alerts::jsonb)
                    as x(fingerprint text, status text, starts_ns bigint, ends_ns bigint, alert jsonb)
               order by x.fingerprint) as a
-        join semel.fold as f on f.project_id = p_project and f.source = p_source and f.fingerprint = a.fingerprint
+        -- Lateral, so that each row is found by its key however many the source has.
+        cross join lateral (
+            select f.* from semel.fold as f
+            where f.project_id = p_project and f.source = p_source and f.fingerprint = a.fingerprint
+            for update) as f
         order by a.fingerprint
-        for update of f
     loop
         -- What began before the stored end cannot be an episode after it: a peer stamped it.
         v_same := abs(v_alert.starts_ns - v_alert.was_starts) <= c_same_start
@@ -136,8 +139,9 @@ begin
     if v_list = '{}' then
         select f.event_id, f.event_key, f.run_id, f.fingerprint, f.status into v_last
         from semel.fold as f
-        join jsonb_to_recordset(p_alerts::jsonb) as a(fingerprint text) on a.fingerprint = f.fingerprint
         where f.project_id = p_project and f.source = p_source
+          and f.fingerprint = any (array(select a.fingerprint
+                                         from jsonb_to_recordset(p_alerts::jsonb) as a(fingerprint text)))
         order by f.changed_at desc, f.fingerprint limit 1;
         ord := 1;
         event_id := v_last.event_id;
