@@ -27,7 +27,7 @@ create table semel.event_link (
     project_id text not null,
     run_id     uuid not null,
     event_id   uuid not null,
-    relation   text not null,           -- resolved | superseded
+    relation   text not null,           -- resolved | superseded | replayed
     content    jsonb not null,          -- what the event says of this run
     linked_at  timestamptz not null,
 
