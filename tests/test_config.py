@@ -15,6 +15,12 @@ channel = "alertmanager"
 agent = "triage"
 """
 
+API = """
+[sources.a]
+channel = "api"
+agent = "x"
+"""
+
 
 def told(tmp_path: Path, text: str = "", **environ: str) -> Settings:
     (tmp_path / "semel.toml").write_text(text)
@@ -113,14 +119,42 @@ def test_another_file_is_named_by_semel_config(tmp_path: Path) -> None:
         ("[worker]\nlease = 300", "[worker] lease is 300: write a number with its unit"),
         ("[worker]\nlease = '300'", "write a number with its unit"),
         ("[worker]\nlease = 'never'", "[worker] lease is 'never'"),
-        ("[worker]\nlease = '2h'", "[worker] lease is 2h: 1s to 1h"),
+        ("[worker]\nlease = '2h'", "[worker] lease is 2h: 2s to 1h"),
         ("[worker]\nslots = '1.5'", "[worker] slots is '1.5': write a whole number"),
         ("[worker]\nslots = true", "write a whole number"),
         ("[worker]\nslots = 0", "[worker] slots is 0: 1 to 10000"),
         ("[worker]\npoll = '10ms'", "[worker] poll is 10ms: 50ms to 1m"),
         ("[worker]\nheartbeat = '20s'\ndead_after = '30s'", "dead_after must be at least 3"),
         ("[worker]\nlease = '10s'\nheartbeat = '10s'", "leave heartbeat and dead_after out"),
-        ("[worker]\npause = '30s'", "must be shorter than dead_after"),
+        ("[worker]\npause = '30s'", "and shorter than dead_after 30s"),
+        (
+            "[worker]\npause = '1ms'",
+            "at least 1.5 heartbeats of 10s, or nothing is ever claimed",
+        ),
+        ("[worker]\npause = '0s'", "[worker] pause 0s must be at least 1.5"),
+        ("[worker]\nheartbeat = '0s'", "[worker] heartbeat is 0s: 100ms to 1h"),
+        ("[worker]\nheartbeat = '50ms'", "[worker] heartbeat is 50ms: 100ms to 1h"),
+        (
+            "[worker]\ndead_after = '0s'",
+            "dead_after 0s, lease 5m: dead_after must be at least 3",
+        ),
+        ("[worker]\nlease = '1s'", "[worker] lease is 1s: 2s to 1h"),
+        (
+            "[worker]\nslots = '5'",
+            "[worker] slots is '5': write a whole number, without quotes",
+        ),
+        ("pooler = 1", "pooler is 1: write true or false"),
+        ("dsn = ''", "dsn is empty: leave it out"),
+        ("[server]\nhost = ''", "[server] host is empty: leave it out"),
+        (SOURCE + "priority = '5'", "priority is '5': write a whole number, without quotes"),
+        (SOURCE + "events = ['push']", "[sources.alerts] events is not supported yet"),
+        (SOURCE + "when = 'x'", "[sources.alerts] when is not supported yet"),
+        (SOURCE + "reminder = '4h'", "[sources.alerts] reminder is not supported yet"),
+        (SOURCE + "require_key = true", "is a setting of channel api, and this is a source of"),
+        (API + "require_key = 1", "[sources.a] require_key is 1: write true or false"),
+        (API + "unit = 'alert'", "unit is a setting of channel alertmanager"),
+        (API + "run_on = 'firing'", "run_on is a setting of channel alertmanager"),
+        (API + "resolved_grace = '1m'", "resolved_grace is a setting of channel alertmanager"),
         ("[server]\nport = 70000", "[server] port is 70000: 0 to 65535"),
         ("[retention]\noperations = '23h'", "permits a second execution"),
         ("[retention]\nruns = '6d'", "runs 6d is shorter than dedupe 7d"),
@@ -158,6 +192,35 @@ def test_what_cannot_be_meant_is_refused_with_the_mend(
 def test_a_variable_that_means_nothing_is_refused(tmp_path: Path) -> None:
     said = refusal(tmp_path, SEMEL_WORKER_LESE="3s")
     assert "'SEMEL_WORKER_LESE' (did you mean 'SEMEL_WORKER_LEASE'?)" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("SEMEL_PROJECT", "A B", "SEMEL_PROJECT is 'A B': 1 to 64 of a-z"),
+        ("SEMEL_WORKER_LEASE", "2h", "SEMEL_WORKER_LEASE is 2h: 2s to 1h"),
+        ("SEMEL_PORT", "70000", "SEMEL_PORT is 70000: 0 to 65535"),
+        ("SEMEL_RETENTION_RUNS", "6d", "SEMEL_RETENTION_RUNS 6d is shorter than dedupe"),
+        ("SEMEL_WORKER_SLOTS", "many", "SEMEL_WORKER_SLOTS is 'many': write a whole number"),
+        ("SEMEL_POOLER", "maybe", "SEMEL_POOLER is 'maybe': write true or false"),
+    ],
+)
+def test_a_variable_and_not_the_file_is_blamed_for_what_it_says(
+    tmp_path: Path, name: str, value: str, sentence: str
+) -> None:
+    assert refusal(tmp_path, **{name: value}).startswith(sentence)
+
+
+def test_the_shortest_lease_is_one_that_everything_else_can_follow(tmp_path: Path) -> None:
+    worker = told(tmp_path, "[worker]\nlease = '2s'").worker
+
+    assert worker.heartbeat * 3 == worker.dead_after
+    assert worker.heartbeat * 2 == worker.pause < worker.dead_after < worker.lease
+
+
+def test_the_file_that_was_read_is_shown(tmp_path: Path) -> None:
+    assert load({}, tmp_path).shown()["file"] is None
+    assert told(tmp_path).shown()["file"] == str(tmp_path / "semel.toml")
 
 
 def test_a_variable_that_a_secret_names_is_no_setting(tmp_path: Path) -> None:
@@ -220,7 +283,7 @@ def test_loopback_is_known_by_its_names(host: str) -> None:
     assert Server(host=host).is_loopback
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "db.example", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "db.example"])
 def test_anything_else_is_not_loopback(host: str) -> None:
     assert not Server(host=host).is_loopback
 
@@ -237,6 +300,14 @@ def test_what_is_shown_has_no_password(tmp_path: Path) -> None:
         "postgres://h/d?user=u&password=hunter2",
         "host=h password=hunter2 dbname=d",
         "host=h password = 'hunter2 hunter2' dbname=d",
+        "host=h password=a hunter2 dbname=d",
+        "postgresql://u:a/hunter2@h/db",
+        "postgresql://u:12/hunter2@h/db",
+        "postgresql://u:a?hunter2@h/db",
+        "postgresql://u:a#hunter2@h/db",
+        "postgresql://u:p%40:x@hunter2@h",
+        "postgresql://u:hunter2@h:5432,i:5433/db",
+        "hunter2",
     ):
         settings = told(tmp_path, SOURCE + 'secrets = ["env:X"]', SEMEL_DSN=dsn, X="hunter2")
         assert "hunter2" not in str(settings.shown())
@@ -244,6 +315,16 @@ def test_what_is_shown_has_no_password(tmp_path: Path) -> None:
     assert settings.shown()["worker"]["lease"] == "5m"
     assert settings.shown()["retention"]["operations"] == "never"
     assert settings.shown()["sources"]["alerts"]["secrets"] == ["env:X"]
+
+
+def test_where_the_database_is_is_shown(tmp_path: Path) -> None:
+    for dsn, shown in (
+        ("postgresql://u:pw@h:5433/d", "host=h port=5433 dbname=d user=u"),
+        ("host=/run dbname=d user=u password=pw", "host=/run dbname=d user=u"),
+        ("postgresql:///d?host=/run", "host=/run dbname=d"),
+        ("service=x", "set"),
+    ):
+        assert told(tmp_path, SEMEL_DSN=dsn).shown()["dsn"] == shown
 
 
 def test_settings_made_by_hand_are_checked_too() -> None:

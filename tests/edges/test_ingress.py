@@ -304,6 +304,13 @@ def test_an_open_source_takes_only_programs_of_this_machine(client: Web) -> None
         {"Sec-Fetch-Site": "cross-site"},
         {"X-Forwarded-For": "10.0.0.1"},
         {"Forwarded": "for=10.0.0.1"},
+        {"X-Real-IP": "10.0.0.1"},
+        {"CF-Connecting-IP": "10.0.0.1"},
+        {"True-Client-IP": "10.0.0.1"},
+        {"X-Client-IP": "10.0.0.1"},
+        {"X-Forwarded-Host": "ops.example"},
+        {"X-Forwarded-Proto": "https"},
+        {"Via": "1.1 proxy"},
     ):
         assert client.post("/in/default/open", {}, headers).status_code == 401
     away = client.send("POST", "/in/default/open", {}, client=("10.0.0.1", 5))

@@ -173,7 +173,7 @@ def test_a_start_over_v1_is_replayed_without_a_configured_source(
     kept = run(conn, delivery_read("default", uuid.UUID(first["event_id"])))
     assert kept
     assert kept.headers["idempotency-key"] == "k"
-    assert kept.headers["authorization"] == "***"
+    assert "authorization" not in kept.headers
 
 
 # -- the quarantine -------------------------------------------------------------------------

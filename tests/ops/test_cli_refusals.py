@@ -144,7 +144,80 @@ def test_migrate_prints_the_schema_without_a_database(semel: Semel) -> None:
 def test_config_shows_what_is_in_force_and_no_password(semel: Semel) -> None:
     shown = semel("config", "--json", SEMEL_DSN="postgresql://me:pass@h/d", SEMEL_PORT="9").json
 
-    assert (shown["dsn"], shown["server"]["port"]) == ("postgresql://me:***@h/d", 9)
+    assert (shown["dsn"], shown["server"]["port"]) == ("host=h dbname=d user=me", 9)
+
+
+def test_a_home_that_no_folder_can_be_at_is_refused(semel: Semel, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    for words in (("db", "stop"), ("db", "status"), ("db", "start"), ("run", "list")):
+        for home in ("file", "file/below"):
+            said = semel(*words, SEMEL_HOME=str(tmp_path / home))
+            assert said.code == 2, words
+            assert "is no folder" in said.err
+
+
+def test_an_input_that_cannot_be_kept_is_misuse(semel: Semel) -> None:
+    for told in ("[" * 3000 + "]" * 3000, "{", '"\\u0000"', '"\\ud800"', "1e999", "9" * 5000):
+        said = semel("run", "start", "a", "--input", told)
+        assert (said.code, said.out) == (2, ""), told[:20]
+        assert "--input is no JSON that can be kept" in said.err
+
+
+@pytest.mark.parametrize("source", ["a b", "", "a/b", "ä", "s" * 65])
+def test_a_token_for_what_is_no_source_is_misuse(semel: Semel, source: str) -> None:
+    said = semel("token", "create", "--role", "producer", "--source", source)
+
+    assert said.code == 2
+    assert "is no source" in said.err
+
+
+def test_a_place_to_stop_at_that_is_none_is_refused(semel: Semel) -> None:
+    said = semel("run", "list", SEMEL_STOP_AT="bogus")
+
+    assert said.code == 2
+    assert "SEMEL_STOP_AT is 'bogus': one of ingress.accept.before" in said.err
+
+
+def test_a_fault_of_ours_is_a_code_and_its_traceback_is_for_who_asks(
+    semel: Semel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_settings: object) -> None:
+        raise RuntimeError("first line\nsecond")
+
+    monkeypatch.setattr("semel.ops.cli.look.checks.examine", fail)
+    plain, told = semel("doctor"), semel("doctor", SEMEL_DEBUG="1")
+    as_json = json.loads(semel("doctor", "--json").err)
+
+    assert plain.code == told.code == 1
+    assert plain.err.startswith("E-INTERNAL-001 RuntimeError: first line\n")
+    assert "Traceback" not in plain.err
+    assert "SEMEL_DEBUG=1" in plain.err
+    assert "Traceback" in told.err
+    assert as_json["code"] == "E-INTERNAL-001"
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [
+        ("import nosuch_module", "ModuleNotFoundError: No module named 'nosuch_module'"),
+        ("import rich.nosuch", "ModuleNotFoundError: No module named 'rich.nosuch'"),
+        ("x = (", "SyntaxError: '(' was never closed"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("", "found 0 Apps"),
+    ],
+)
+def test_an_application_that_cannot_be_imported_is_refused(
+    semel: Semel, tmp_path: Path, program: str, sentence: str
+) -> None:
+    (tmp_path / "broken_app.py").write_text(program)
+
+    said = semel("worker", "broken_app.py", SEMEL_DSN=AWAY)
+
+    assert said.code == 2
+    assert sentence in said.err
+    assert "Traceback" not in said.err
 
 
 def test_db_speaks_of_the_embedded_server_only(semel: Semel, tmp_path: Path) -> None:

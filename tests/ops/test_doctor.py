@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from fix_world import Conn, start_run
-from semel.config import Settings, Source
+from semel.config import Settings, Source, load
 from semel.core import runs
 from semel.db.execute import run
 from semel.ops.doctor import Check, examine
@@ -86,7 +87,7 @@ def test_an_agent_that_no_worker_knows_is_named(settings: Settings, conn: Conn) 
 def test_a_database_away_is_one_line_and_the_settings_are_still_read() -> None:
     checks = found(Settings(dsn="host=/nowhere dbname=x", testing=True))
 
-    assert list(checks) == ["database", "testing", "sources"]
+    assert list(checks) == ["database", "settings", "testing", "sources"]
     assert checks["database"].status == "FAIL"
     assert checks["testing"].status == "note"
 
@@ -103,3 +104,14 @@ def test_sources_without_a_secret_are_named(settings: Settings) -> None:
     check = found(replace(settings, sources={("default", "alerts"): source}))["sources"]
 
     assert (check.status, "no secret: alerts" in check.detail) == ("note", True)
+
+
+def test_the_file_that_was_read_is_named_or_that_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "semel.toml").write_text('dsn = "host=/nowhere"')
+
+    read = found(load({}, tmp_path))["settings"]
+    none = found(load({"SEMEL_DSN": "host=/nowhere"}, tmp_path / "elsewhere"))["settings"]
+
+    assert (read.status, str(tmp_path / "semel.toml") in read.detail) == ("ok", True)
+    assert (none.status, "SEMEL_CONFIG" in none.remedy) == ("note", True)
+    assert "here" in found(load({}, tmp_path))["testing"].detail

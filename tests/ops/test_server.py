@@ -228,6 +228,55 @@ def test_pipelined_requests_are_each_answered(
     assert count(conn, "runs") == 2
 
 
+OFFERS = {
+    "h2c": "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAA\r\n",
+    "websocket": "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
+    "Sec-WebSocket-Version: 13\r\n",
+    "twice": "Connection: upgrade\r\nConnection: close\r\nUpgrade: TLS/1.0\r\nUpgrade: h2c\r\n",
+    "none": "Connection: keep-alive\r\n",
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_request_that_offers_another_protocol_is_a_request(
+    start: Callable[..., Process],
+    dsn: str,
+    conn: psycopg.Connection[Any],
+    pieces: int,
+    framing: str,
+) -> None:
+    """Java's HttpClient offers h2c with each POST; the next one comes on the same connection."""
+    process = start(SEMEL_DSN=dsn)
+    process.wait_for("database.reached")
+
+    def one(update_id: int, offer: str) -> bytes:
+        body = b'{"update_id":%d}' % update_id
+        head = f"POST /in/default/bot HTTP/1.1\r\nHost: x\r\n{OFFERS[offer]}"
+        if framing == "length":
+            return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        return f"{head}Transfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode() + (
+            body + b"\r\n0\r\n\r\n"
+        )
+
+    with socket.create_connection(("127.0.0.1", process.port), timeout=10) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for update_id, offer in enumerate(("h2c", "none", "websocket", "h2c", "twice")):
+            sent = one(update_id, offer)
+            size = -(-len(sent) // pieces)
+            for begin in range(0, len(sent), size):
+                client.sendall(sent[begin : begin + size])
+            said = client.recv(65536)
+            assert said.startswith(b"HTTP/1.1 201"), (offer, said)
+        assert client.recv(1) == b""  # the last one asked for it
+    pipelined = b"".join(
+        one(n, offer) for n, offer in ((10, "h2c"), (11, "h2c"), (12, "twice"))
+    )
+    assert exchange(process.port, pipelined).count(b"HTTP/1.1 201") == 3
+    assert count(conn, "runs") == 8
+    assert count(conn, "deliveries", "verdict <> 'new'") == 0
+
+
 def test_no_answer_names_the_software(start: Callable[..., Process], dsn: str) -> None:
     process = start(SEMEL_DSN=dsn)
     assert "server" not in httpx.get(f"{process.url}/healthz").headers

@@ -99,7 +99,7 @@ def _loaded(app: str) -> App:
         return load(app)
     except SemelError:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import may raise anything
         if os.environ.get("SEMEL_DEBUG") == "1":
             traceback.print_exception(error)
         said = traceback.format_exception_only(error)[-1].strip()
