@@ -27,7 +27,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 class Up:
     """A real `semel up` in a home of its own."""
 
-    def __init__(self, home: Path, log: Path) -> None:
+    def __init__(self, home: Path, log: Path, **environ: str) -> None:
         self.home = home
         self.log = log
         self.environ = {
@@ -39,6 +39,7 @@ class Up:
             "SEMEL_HOME": str(home),
             "SEMEL_PORT": "0",
             "ONCALL_SECONDS": "0.1",
+            **environ,
         }
         with log.open("w") as errors:
             self.process = subprocess.Popen(
@@ -100,13 +101,13 @@ class Up:
 
 
 @pytest.fixture
-def up() -> Iterator[Callable[[], Up]]:
+def up() -> Iterator[Callable[..., Up]]:
     made: list[Up] = []
     with tempfile.TemporaryDirectory(prefix="semel-up-") as folder:
         Path(folder).chmod(0o755)  # ours: the server's account must reach it when we are root
 
-        def start() -> Up:
-            made.append(Up(Path(folder, "home"), Path(folder, f"log{len(made)}")))
+        def start(**environ: str) -> Up:
+            made.append(Up(Path(folder, "home"), Path(folder, f"log{len(made)}"), **environ))
             return made[-1]
 
         yield start
@@ -117,7 +118,7 @@ def up() -> Iterator[Callable[[], Up]]:
         embedded.stop(Path(folder, "home"))
 
 
-def test_one_command_makes_an_alert_one_finished_run(up: Callable[[], Up]) -> None:
+def test_one_command_makes_an_alert_one_finished_run(up: Callable[..., Up]) -> None:
     one = up()
 
     first, second = one.post(), one.post()
@@ -148,7 +149,75 @@ def test_one_command_makes_an_alert_one_finished_run(up: Callable[[], Up]) -> No
     until(lambda: not one.processes(), within=15)
 
 
-def test_a_supervisor_that_is_killed_leaves_nothing_behind(up: Callable[[], Up]) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/operate.md"])
+def test_what_a_page_says_about_killing_a_worker_is_what_happens(
+    up: Callable[..., Up], page: str
+) -> None:
+    """Its lines, after those of "See it": only the worker is found by its pid, and is faster."""
+    text = (EXAMPLES.parent / page).read_text().partition("## Kill it and see\n")[2]
+    lines = re.findall(r"^\$ (.*?)(?:  +#.*)?$", text.partition("\n## ")[0], re.MULTILINE)
+    slowly, start, kill, show = lines
+    assert slowly == "ONCALL_SECONDS=60 make up"
+    assert kill == "pkill -KILL -f 'semel worker'"
+    one = up()
+    assert one.post()[0] == 201
+    one.process.send_signal(signal.SIGINT)
+    assert one.process.wait(15) == 0
+
+    one = up(ONCALL_SECONDS="4", SEMEL_WORKER_LEASE="3s")
+
+    def shell(script: str) -> str:
+        words = script.replace(".venv/bin/semel", f"{sys.executable} -m semel")
+        return subprocess.run(
+            ["bash", "-ec", words],
+            env=one.environ,
+            cwd=EXAMPLES.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    run_id = shell(f"{start}\necho $RUN_ID").strip()
+    until(lambda: one.semel("run", "show", run_id, "--json")["status"] == "RUNNING")
+    worker = one.pid_of("worker")
+    words = Path("/proc", str(worker), "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    assert re.search("semel worker", words)
+    os.kill(worker, signal.SIGKILL)
+    ended = until(
+        lambda: (s := one.semel("run", "show", run_id, "--json"))["finished_at"] and s
+    )
+
+    assert (ended["status"], ended["attempt_count"]) == ("COMPLETED", 2)
+    assert [each["outcome"] for each in ended["attempts"]][0] == "lost"
+    assert "was lost" in shell(f"RUN_ID={run_id}; {show}")
+
+
+@pytest.mark.parametrize("program", ["import nosuch_module", "x = 1", "x = ("])
+def test_an_application_without_an_app_ends_it_and_says_why(
+    tmp_path: Path, program: str
+) -> None:
+    (tmp_path / "broken.py").write_text(program)
+    with tempfile.TemporaryDirectory(prefix="semel-up-") as folder:
+        Path(folder).chmod(0o755)
+        environ = {**os.environ, "SEMEL_PORT": "0", "SEMEL_HOME": f"{folder}/home"}
+
+        done = subprocess.run(
+            [sys.executable, "-m", "semel", "up", "broken.py"],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        embedded.stop(Path(folder, "home"))
+
+    assert done.returncode == 2
+    assert "E-CONFIG-001 broken.py" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_supervisor_that_is_killed_leaves_nothing_behind(up: Callable[..., Up]) -> None:
     one = up()
     assert one.processes()
 

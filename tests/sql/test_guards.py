@@ -1,5 +1,6 @@
 """The guards that only a particular moment, or a particular stranger, would find missing."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -143,6 +144,27 @@ def test_no_two_pairs_of_source_and_id_are_one_event(conn: Conn) -> None:
     pairs = [("ab", "c"), ("a", "bc"), ("abc", "")]
     keys = {one(conn, "select semel.event_key(%s, %s)", *pair) for pair in pairs}
     assert 3 == len(keys)
+
+
+def test_a_fence_in_another_workers_hands_opens_nothing(conn: Conn) -> None:
+    """An asynchronous failover can hand the same fence out twice."""
+    run_id = start_run(conn)
+    [held] = claim(conn)
+    thief = replace(held, worker="w2")
+    before = row(conn, run_id)
+    later = NOW + LEASE * 0.9
+    pair = [(run_id, held.fence)]
+
+    assert pair == run(conn, runs.run_beat("p", "w2", pair, lease=LEASE, now=later))
+    assert "lost" == run(conn, runs.run_fail(thief, "E-RUN-006", "boom"))[0].outcome
+    assert "lost" == run(conn, runs.run_release("p", "w2", pair))[0].outcome
+    assert "lost" == run(conn, runs.run_complete("p", "w2", [(*pair[0], "1")]))[0].outcome
+    record = steps.step_record("p", "w2", *pair[0], [("s", "result", 1)])
+    assert "lost" == run(conn, record)[0][1]
+    assert before == row(conn, run_id)
+    run(conn, runs.run_fail(held, "E-RUN-006", "boom"))
+    assert "lost" == run(conn, runs.run_fail(thief, "E-RUN-006", "boom"))[0].outcome
+    assert "already" == run(conn, runs.run_fail(held, "E-RUN-006", "boom"))[0].outcome
 
 
 def test_a_hint_names_only_the_agents_asked_for(conn: Conn) -> None:

@@ -67,6 +67,7 @@ class Acceptor:
         self._gathers: dict[str, Gather[Offer, Accepted]] = {}
         self._bell = Bell()
         self._in_time = InTime()
+        self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
 
     async def accept(
         self,
@@ -144,9 +145,17 @@ class Acceptor:
             rest = [inbox.event_accept(source.project, [offer], patient=False, now=now)]
 
         async def send() -> list[Accepted]:
-            accepted = await self._commit(
-                source.project, lambda: self._fold(fold, notification.alerts, rest)
+            # Who waits for the same alert waits with a connection: half of them stay free of it.
+            name = (source.project, source.name)
+            turn = self._turns.setdefault(
+                name, asyncio.Semaphore(max(1, self._pool.max_size // 2))
             )
+
+            async def in_turn() -> list[Accepted]:
+                async with turn:
+                    return await self._fold(fold, notification.alerts, rest)
+
+            accepted = await self._commit(source.project, in_turn)
             if any(one.verdict == "new" and one.run_id for one in accepted):
                 await self._wake([source.agent])
             return accepted
