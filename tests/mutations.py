@@ -133,7 +133,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("run_reap", "sees while blind", "if not p_trust and v_project.blind_until > v_now then", "if false then"),
         ("run_reap", "blind a moment longer", "v_project.blind_until > v_now then", "v_project.blind_until >= v_now then"),
         ("run_reap", "two sweeps at once", "p.project_id = p_project for update skip locked", "p.project_id = p_project"),
-        ("run_reap", "dead a moment early", "w.stopped_at is null and w.beat_at < v_now - p_dead_after\n        limit", "w.stopped_at is null and w.beat_at <= v_now - p_dead_after\n        limit"),
+        ("run_reap", "dead a moment late", "w.stopped_at is null and w.beat_at < v_now - p_dead_after\n        limit", "w.stopped_at is null and w.beat_at < v_now - p_dead_after - interval '1 microsecond'\n        limit"),
         ("run_reap", "leases unlooked at", "r.worker_id is not null and r.lease_until < v_now", "false"),
         ("run_reap", "dead workers asked about for ever", "o.stopped_at is null and o.beat_at < v_now - p_dead_after\n", "false\n"),
         ("run_lose", "dead a moment early", "w.beat_at < p_now - p_dead_after or", "w.beat_at <= p_now - p_dead_after or"),

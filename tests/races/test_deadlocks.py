@@ -52,7 +52,8 @@ class Crowd:
                 conn.execute("set deadlock_timeout = '20ms'")
                 for turn in range(rounds):
                     gate.wait()
-                    self._once(works[(n + turn) % len(works)], conn, chance)
+                    # In pairs, so that each call meets itself too.
+                    self._once(works[(n // 2 + turn) % len(works)], conn, chance)
 
         threads = [threading.Thread(target=one_thread, args=(n,)) for n in range(THREADS)]
         for thread in threads:
@@ -257,17 +258,45 @@ def overdue(conn: Conn, _: random.Random) -> Any:
 
 
 def register(conn: Conn, chance: random.Random) -> Any:
-    agents = [(name, 3, chance.choice([None, 7]), "async") for name in mixed(AGENTS, chance, 4)]
-    sources = [(name, "api", "a0") for name in mixed(NAMES, chance)]
-    worker = f"w{chance.randrange(3)}"
-    register = runs.worker_register("p", worker, host="h", pid=1, slots=1, agents=agents)
-    calls: Any = [register, inbox.source_register("p", sources)]
-    for call in calls:
-        run(conn, call)
-    run(conn, runs.worker_stop("p", worker))
+    others = [f"other{n}" for n in range(40)]
+    agents = [
+        (name, 3, chance.choice([None, 7]), "async")
+        for name in mixed(AGENTS + others, chance, 44)
+    ]
+    worker = f"w{chance.randrange(9)}"
+    run(conn, runs.worker_register("p", worker, host="h", pid=1, slots=1, agents=agents))
+    return []
+
+
+def announce(conn: Conn, chance: random.Random) -> Any:
+    names = [f"s{n}" for n in range(40)]
+    sources = [(name, "api", "a0") for name in mixed(names, chance, 40)]
+    run(conn, inbox.source_register("p", sources))
+    return []
+
+
+def leave(conn: Conn, chance: random.Random) -> Any:
+    run(conn, runs.worker_stop("p", f"w{chance.randrange(3)}"))
     run(conn, runs.agent_pause("p", "a3"))
     conn.execute("select semel.project_limit('p', %s)", (chance.choice([None, 20]),))
     return []
+
+
+def keep(conn: Conn, chance: random.Random) -> Any:
+    """Bodies that many events share, each day anew."""
+    now = one(conn, "select clock_timestamp()") + 2 * DAY * chance.randrange(100)
+    bodies = [f"body {n}".encode() for n in mixed([str(n) for n in range(40)], chance, 40)]
+    conn.execute("select semel.body_keep('p', %s, %s)", (bodies, now))
+    return []
+
+
+@pytest.mark.parametrize("work", [accept, alert, register, announce, keep])
+def test_a_call_meets_itself_in_the_opposite_order(dsn: str, work: Any) -> None:
+    crowd = Crowd(dsn)
+
+    crowd.go(work, rounds=ROUNDS // 2)
+
+    assert {} == crowd.errors
 
 
 def test_every_write_to_runs_in_opposite_orders_never_deadlocks(dsn: str, conn: Conn) -> None:
@@ -290,6 +319,7 @@ def test_every_write_to_runs_in_opposite_orders_never_deadlocks(dsn: str, conn: 
         reap,
         work.operate,
         register,
+        leave,
         overdue,
         rounds=2 * ROUNDS,
     )

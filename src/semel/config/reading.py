@@ -93,11 +93,9 @@ def load(
         except BadConfig as bad:
             raise BadConfig(f"dsn: {bad}") from None
     _variables(env, {reference.removeprefix("env:") for reference in references})
-    sections = {
-        "worker": _section(WorkerSettings, "worker", told, env),
-        "server": _section(Server, "server", told, env),
-        "retention": _section(Retention, "retention", told, env),
-    }
+    worker = _section(WorkerSettings, "worker", told, env)
+    server = _section(Server, "server", told, env)
+    retention = _section(Retention, "retention", told, env)
     home = base / top.get("home", ".semel")
     _placeable(home)
     return _blamed(
@@ -105,7 +103,10 @@ def load(
         _TOP,
         env,
         lambda: Settings(
-            **{**top, **sections, "home": home},
+            **{**top, "home": home},
+            worker=worker,
+            server=server,
+            retention=retention,
             testing=read("SEMEL_TESTING", "bool", env.get("SEMEL_TESTING", "0"), worded=True),
             sources={(source.project, source.name): source for source in sources},
             file=path,
