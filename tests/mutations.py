@@ -179,7 +179,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("alert_accept", "copies are reminders", "v_open and not v_bytes", "v_open"),
         ("alert_accept", "same bytes for ever", " and v_now - v_alert.seen_at <= c_same_bytes", ""),
         ("alert_accept", "fold in the caller's order", "        from alert as a order by a.fingerprint\n", "        from alert as a order by a.fingerprint desc\n"),
-        ("alert_accept", "the fold unlocked", "        for update of f\n", ""),
+        ("alert_accept", "the fold unlocked", "            for update) as f\n", "            ) as f\n"),
         ("alert_accept", "a resolution makes a run", "in ('fired', 'superseded', 'confirmed')", "in ('fired', 'superseded', 'confirmed', 'resolved')"),
         ("alert_accept", "the ended run is not told", "in ('resolved', 'superseded') and", "in ('superseded') and"),
         # -- upkeep ----------------------------------------------------------------------

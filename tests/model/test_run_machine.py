@@ -336,6 +336,7 @@ class RunMachine(RuleBasedStateMachine):
         found = rows(self.conn, _LIVE) + rows(self.conn, _ENDED)
         attempts = self.conn.execute(
             "select run_id, fence, worker_id, attempt, outcome from semel.attempt"
+            " where project_id = 'p'"
         ).fetchall()
         workers = self.conn.execute(
             "select worker_id, greatest(beat_at, %s), agents, stopped_at from semel.worker",

@@ -94,6 +94,33 @@ def test_a_sweep_is_late_after_fifteen_seconds(conn: Conn, gap: float, found: in
     assert found == len(reap(conn, second(1000 + gap), trust=False))
 
 
+def test_a_run_that_was_suspected_is_judged_again_under_its_lock(conn: Conn) -> None:
+    """A beat or a renewal may have come since the sweep saw it."""
+    run_id = start_run(conn)
+    claim(conn)
+
+    def lose(at: Any) -> int:
+        lost = "select count(*) from semel.run_lose('p', array[%s]::uuid[], %s, %s)"
+        return int(one(conn, lost, run_id, DEAD, at))
+
+    assert [0, 0] == [lose(NOW), lose(NOW + DEAD)]
+    run(conn, runs.run_beat("p", "w1", [], lease=LEASE, now=NOW + LEASE))
+    assert [0, 1] == [lose(NOW + LEASE), lose(NOW + LEASE + MOMENT)]
+
+
+def test_an_operators_retry_outlives_lost_workers_too(conn: Conn) -> None:
+    run_id = start_run(conn, max_attempts=2)
+    fates = []
+    for attempt in range(1, 5):
+        if attempt == 3:
+            run(conn, runs.run_retry("p", run_id, now=NOW))
+        [held] = claim(conn, lanes=(5, 105))
+        assert attempt == held.attempt
+        fates += [lost.outcome for lost in run(conn, runs.worker_lost("p", "w1", now=NOW))]
+
+    assert ["pending", "failed"] * 2 == fates
+
+
 def test_a_body_is_kept_a_day_longer_than_its_sighting_says(conn: Conn) -> None:
     offer = Offer(source="s", channel="api", id="1", agent="a", body=b"x")
     run(conn, inbox.event_accept("p", [offer], now=NOW))
