@@ -164,7 +164,6 @@ MUTATIONS: dict[str, Mutation] = {
         ("event_accept", "twins of one batch at once", "foreach v_pass in array array[true, false] loop", "foreach v_pass in array array[true] loop"),
         ("event_accept", "a purged key is new without a row", "o.dedupe_key is not null and v_verdict[o.ord] = 'new' and o.event_id <> all (v_new)) then\n            raise", "false) then\n            raise"),
         ("event_accept", "too many events", "v_count > 256", "v_count > 2560"),
-        ("body_keep", "bodies in the caller's order", "    order by sha256(content)\n", "    order by sha256(content) desc\n"),
         ("source_register", "sources in the caller's order", "    order by named.source\n", ""),
         # -- alerts ----------------------------------------------------------------------
         ("alert_accept", "late a moment shorter", "v_now - v_alert.changed_at <= p_grace", "v_now - v_alert.changed_at < p_grace"),
@@ -178,7 +177,6 @@ MUTATIONS: dict[str, Mutation] = {
         ("alert_accept", "an older end confirms", "case when v_alert.ends_ns <= v_alert.was_ends then null", "case when v_alert.ends_ns = v_alert.was_ends then null"),
         ("alert_accept", "copies are reminders", "v_open and not v_bytes", "v_open"),
         ("alert_accept", "same bytes for ever", " and v_now - v_alert.seen_at <= c_same_bytes", ""),
-        ("alert_accept", "fold in the caller's order", "        from alert as a order by a.fingerprint\n", "        from alert as a order by a.fingerprint desc\n"),
         ("alert_accept", "the fold unlocked", "            for update) as f\n", "            ) as f\n"),
         ("alert_accept", "a resolution makes a run", "in ('fired', 'superseded', 'confirmed')", "in ('fired', 'superseded', 'confirmed', 'resolved')"),
         ("alert_accept", "the ended run is not told", "in ('resolved', 'superseded') and", "in ('superseded') and"),

@@ -216,14 +216,3 @@ def test_a_heartbeat_that_hangs_does_not_keep_a_handler_beyond_its_lease(
     finally:
         os.kill(backend, signal.SIGCONT)
     assert status(conn, run_id) in {"RUNNING", "PENDING"}
-
-
-def test_a_healthy_run_outlives_the_shortest_lease(conn: Conn, programs: Programs) -> None:
-    shortest = {"worker_lease": "2s", "worker_poll": "50ms"}
-    programs.upkeep(**shortest)
-    ids = [start_run(conn, "sleep", 10) for _ in range(3)]
-    programs.worker(**shortest)
-
-    until(lambda: all(status(conn, i) == "COMPLETED" for i in ids))
-
-    assert {1} == {row(conn, i)["attempt_count"] for i in ids}

@@ -1,5 +1,6 @@
 """Two arrivals of an event and whoever forgets it, in every order of their transactions."""
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_world import NOW, Conn, one
+from fix_world import NOW, Conn, one, until_blocked
 from modelling import TIMEOUT
 from schedules import Calls, Did, Scene, Schedule, Work, every_schedule
 from semel.core import inbox, runs, upkeep
 from semel.core.call import Call
 from semel.db.execute import run
+from semel.db.pool import connect
 from semel.model import Alert, Offer, Started
 
 DAY = timedelta(days=1)
@@ -96,6 +98,36 @@ def two_alerts_and_a_purge(conn: Conn) -> dict[str, Calls]:
 
 def _at_now(made: Call[Any]) -> Call[Any]:
     return Call(made.sql, (*made.args[:-1], NOW), made.read)
+
+
+_PAUSE = """
+create function public.pause() returns trigger language plpgsql as
+    'begin perform pg_advisory_xact_lock(1); return null; end';
+create trigger pause after insert on semel.dedupe for each statement execute function pause();
+"""
+
+
+def test_an_id_that_is_purged_under_its_arrival_is_no_new_event_without_a_row(
+    dsn: str, conn: Conn, other: Conn
+) -> None:
+    """Between the insert, which met the old row, and the look at it."""
+    offer = Offer(source="api", channel="api", id="old", agent="a")
+    run(conn, inbox.event_accept("p", [offer], now=NOW))
+    conn.execute(_PAUSE)
+    answers: list[Any] = []
+
+    with connect(dsn) as late:
+        _, work = call("accept", offers("old"))
+        thread = threading.Thread(target=lambda: answers.append(work(late)))
+        other.execute("select pg_advisory_lock(1)")
+        thread.start()
+        until_blocked(conn, late.info.backend_pid)
+        assert 1 == run(conn, upkeep.dedupe_expire("p", 7 * DAY, now=EDGE))
+        other.execute("select pg_advisory_unlock(1)")
+        thread.join()
+
+    assert ["again"] == answers
+    assert 1 == runs_before(conn)
 
 
 #: How many runs each scene may make; none is made by a transaction that is to come again.

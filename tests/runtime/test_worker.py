@@ -74,9 +74,10 @@ def test_every_attempt_keeps_its_own_error(conn: Conn, programs: Programs) -> No
 
 
 def test_a_blocked_loop_keeps_its_lease(conn: Conn, programs: Programs) -> None:
-    run_id = start_run(conn, "block-the-loop", 4)
-    programs.worker(worker_lease="3s", **FAST)
-    programs.upkeep(worker_lease="3s")
+    """It blocks for longer than dead_after, and than half of its lease."""
+    run_id = start_run(conn, "block-the-loop", 8)
+    programs.worker(worker_lease="9s", **FAST)
+    programs.upkeep(worker_lease="9s")
 
     assert ("COMPLETED", 1) == (
         ended(conn, run_id)["status"],
@@ -253,7 +254,10 @@ def test_a_handler_that_ignores_its_stop_costs_the_process_and_nothing_else(
     conn: Conn, programs: Programs, agent: str
 ) -> None:
     deaf, neighbour = start_run(conn, agent), start_run(conn, "sleep", 60)
-    worker = programs.worker(worker_lease="3s", worker_hard_stop="1s", **FAST)
+    # Quick beats under a long lease: on a busy machine no beat may be so late that trust ends.
+    worker = programs.worker(
+        worker_lease="60s", worker_heartbeat="500ms", worker_hard_stop="1s", **FAST
+    )
     until(lambda: one(conn, "select count(*) from public.started") == 2)
 
     conn.execute("select semel.run_cancel('p', %s)", (deaf,))

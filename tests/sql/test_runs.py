@@ -357,3 +357,12 @@ def test_a_worker_that_leaves_gives_back_a_claim_it_never_read(conn: Conn) -> No
 
     assert ("PENDING", 1) == (status(conn, run_id), row(conn, run_id)["attempt_count"])
     assert [1] == [c.attempt for c in claim(conn, "w2")]
+
+
+def test_every_beat_is_written_however_soon_after_the_last(conn: Conn) -> None:
+    """dead_after may be as short as a second: a beat that is skipped would be a death."""
+    start_run(conn)
+    [held] = claim(conn)
+    for at in (0.1, 0.2, 0.3):
+        run(conn, runs.run_beat("p", "w1", [(held.run_id, 1)], lease=LEASE, now=second(at)))
+        assert second(at) == one(conn, "select beat_at from semel.workers")
