@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from .errors import EmbeddedError
-from .server import Server, status, use
+from .server import Server, status, stop, use
 
 __all__ = ["guarded"]
 
@@ -31,6 +31,8 @@ def guarded(server: Server) -> Generator[Server, None, None]:
                 if found.state == "stopped" and not found.halted:
                     held.append(use(server.home))
                     held.pop(0).close()
+                    if status(server.home).halted:
+                        stop(server.home)  # told so while we were starting it
             except EmbeddedError:
                 continue  # its log says why; the next look tries again
 
