@@ -1,8 +1,8 @@
 """
 Runs: start one, lease it, end it.
 
-One function here per function in sql/functions/runs.sql, workers.sql and recovery.sql: same
-name, same arguments. The SQL decides who won; this module gives the answer a type. Nothing
+One function here per function in sql/functions/{runs,claims,transitions,workers,recovery}.sql:
+same name, same arguments. The SQL decides who won; this module gives the answer a type. Nothing
 here opens a connection or reads a clock.
 """
 
@@ -124,7 +124,7 @@ def run_claim(
             before it. None, or missing: from the start.
         oldest: The lane whose first run waits longest goes first.
 
-    Source: sql/functions/runs.sql, run_claim.
+    Source: sql/functions/claims.sql, run_claim.
     """
 
     def read(rows: Sequence[Any]) -> list[Claim]:
@@ -257,7 +257,7 @@ def run_cancel(
     Returns:
         won, already, refused (it ended otherwise) or unknown; and the state it was found in.
 
-    Source: sql/functions/runs.sql, run_cancel.
+    Source: sql/functions/transitions.sql, run_cancel.
     """
     return Call(
         "select outcome, status from semel.run_cancel(%s, %s, %s, %s)",
@@ -275,7 +275,7 @@ def run_retry(
     Returns:
         won, refused or unknown; and the state it was found in.
 
-    Source: sql/functions/runs.sql, run_retry.
+    Source: sql/functions/transitions.sql, run_retry.
     """
     return Call(
         "select outcome, status from semel.run_retry(%s, %s, %s)",
@@ -288,7 +288,7 @@ def run_overdue(project: str, *, now: datetime | None = None) -> Call[list[UUID]
     """
     Fail the runs whose deadline has passed; answers which.
 
-    Source: sql/functions/runs.sql, run_overdue.
+    Source: sql/functions/transitions.sql, run_overdue.
     """
     return Call(
         "select run_id from semel.run_overdue(%s, p_now => %s)",
@@ -345,7 +345,7 @@ def run_hint(
         marks: Look only at these (project, agent, lane), from each one's mark on. None: look
             everywhere from the start, which also finds what is due.
 
-    Source: sql/functions/runs.sql, run_hint.
+    Source: sql/functions/claims.sql, run_hint.
     """
 
     def read(rows: Sequence[Any]) -> list[Hint]:
@@ -383,7 +383,7 @@ def run_due(
     """
     Make the project's due retries and delayed starts claimable; answers how many.
 
-    Source: sql/functions/runs.sql, run_due.
+    Source: sql/functions/claims.sql, run_due.
     """
     return Call(
         "select semel.run_due(%s, %s, p_now => %s)",

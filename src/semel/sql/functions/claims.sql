@@ -1,0 +1,222 @@
+-- Claims: where runs wait, and who gets them.
+--
+--   PENDING, RESUMED ──due──> ready ──hint──> a worker asks ──claim──> RUNNING
+--
+-- Fence: a claim makes it larger.
+-- Locks: project and agent where they limit, then run; a claim skips what another holds.
+-- Clock: p_now, or the server's, read once.
+
+-- Lease up to p_limit ready runs of p_agent to p_worker until now + p_lease; the claim is a beat.
+-- p_lanes: where to look, in this order; p_marks: for each, the ready_at of the last run claimed
+--   there. The scan begins 100 ms before the mark and so never walks the dead entries that a
+--   pinned snapshot keeps behind it. A mark is the caller's hint, never a truth: run_hint lowers it.
+-- p_oldest: the lane whose first run waits longest goes first; every eighth claim asks for it.
+-- A paused agent yields none; one with a limit, or in a project with one, is claimed under its
+-- row's lock and never beyond it. Concurrent claimers never receive the same run.
+create or replace function semel.run_claim(
+    p_project      text,
+    p_agent        text,
+    p_worker       text,
+    p_limit        int,
+    p_lease        interval,
+    p_max_attempts int default 3,
+    p_lanes        int[] default '{0,1,2,3,4,5,6,7,8,9,10}',
+    p_marks        timestamptz[] default '{}',
+    p_oldest       boolean default false,
+    p_now          timestamptz default null
+) returns table (
+    run_id uuid, fence bigint, attempt int, max_attempts int, input text,
+    source text, event_id uuid, priority int, lane int, ready_at timestamptz
+)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_limit int;
+    v_runs  uuid[];
+    v_lanes int[];
+    v_ready timestamptz[];
+begin
+    perform semel.project_require(p_project);
+    v_limit := semel.run_allowance(p_project, p_agent, p_limit);
+    if v_limit <= 0 then
+        return;
+    end if;
+    select array_agg(c.run_id), array_agg(c.lane), array_agg(c.ready_at) into v_runs, v_lanes, v_ready
+    from (
+        select p.run_id, p.lane, p.ready_at
+        from (select l.lane, coalesce(l.mark - interval '100 ms', '-infinity') as mark
+              from unnest(p_lanes, p_marks) with ordinality as l(lane, mark, n)
+              order by case when p_oldest then (
+                    select r.ready_at from semel.run as r
+                    where r.project_id = p_project and r.agent = p_agent and r.lane = l.lane
+                      and r.ready_at is not null and r.ready_at >= coalesce(l.mark - interval '100 ms', '-infinity')
+                    order by r.ready_at, r.run_id limit 1) end nulls last, l.n) as l
+        cross join lateral (
+            select r.run_id, r.lane, r.ready_at from semel.run as r
+            where r.project_id = p_project and r.agent = p_agent and r.lane = l.lane
+              and r.ready_at is not null and r.ready_at >= l.mark
+            order by r.ready_at, r.run_id
+            limit v_limit
+            for update skip locked) as p
+        limit v_limit) as c;
+    if v_runs is null then
+        return;
+    end if;
+    perform semel.worker_touch(p_project, p_worker, p_agent, v_now);
+    return query
+        with claimed as (
+            update semel.run as r set
+                status = 'RUNNING',
+                fence = r.fence + 1,
+                attempt_count = r.attempt_count
+                    + case when r.status = 'RESUMED' or r.released and r.release_count <= 10 then 0 else 1 end,
+                max_attempts = coalesce(r.max_attempts, p_max_attempts),
+                released = false,
+                worker_id = p_worker,
+                lease_until = v_now + p_lease,
+                heartbeat_at = v_now,
+                claimed_at = v_now,
+                started_at = coalesce(r.started_at, v_now),
+                ready_at = null,
+                due_at = null
+            where r.project_id = p_project and r.run_id = any (v_runs)
+            returning r.run_id, r.fence, r.attempt_count, r.max_attempts, r.input, r.source, r.event_id, r.priority
+        )
+        select c.run_id, c.fence, c.attempt_count, c.max_attempts,
+            coalesce(c.input, (select i.input from semel.run_input as i
+                               where i.project_id = p_project and i.run_id = c.run_id))::text,
+            c.source, c.event_id, c.priority::int, x.lane, x.ready_at
+        from unnest(v_runs, v_lanes, v_ready) with ordinality as x(run_id, lane, ready_at, n)
+        join claimed as c on c.run_id = x.run_id
+        order by x.n;
+end
+$$;
+
+-- How many of p_limit a claim may take: none of a paused agent, and no more than a limit leaves.
+-- Counted from live leases, so it heals itself. Locks project, then agent, where they limit: another
+-- claim of the same limited agent is told none, and goes on to its next pair.
+create or replace function semel.run_allowance(p_project text, p_agent text, p_limit int) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_limit   int := p_limit;
+    v_agent   record;
+    v_project record;
+begin
+    select a.paused_at, a.max_running into v_agent from semel.agent as a
+    where a.project_id = p_project and a.agent = p_agent;
+    select p.max_running into v_project from semel.project as p where p.project_id = p_project;
+    if v_agent.paused_at is not null then
+        return 0;
+    end if;
+    if v_project.max_running is not null then
+        select p.max_running into v_project from semel.project as p
+        where p.project_id = p_project for update skip locked;
+        if not found then
+            return 0;
+        end if;
+        v_limit := least(v_limit, v_project.max_running - (
+            select count(*) from semel.run as r where r.project_id = p_project and r.worker_id is not null));
+    end if;
+    if v_agent.max_running is not null then
+        select a.max_running into v_agent.max_running from semel.agent as a
+        where a.project_id = p_project and a.agent = p_agent for update skip locked;
+        if not found then
+            return 0;
+        end if;
+        v_limit := least(v_limit, v_agent.max_running - (
+            select count(*) from semel.run as r
+            where r.project_id = p_project and r.agent = p_agent and r.worker_id is not null));
+    end if;
+    return v_limit;
+end
+$$;
+
+-- Make what is due claimable: delayed starts and retries. Answers how many.
+create or replace function semel.run_due(
+    p_project text, p_agent text default null, p_limit int default 1000, p_now timestamptz default null
+) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_count int;
+begin
+    perform semel.project_require(p_project);
+    with due as (
+        update semel.run as r set ready_at = v_now, due_at = null
+        where r.project_id = p_project
+          and r.run_id = any (array(
+                select c.run_id from semel.run as c
+                where c.project_id = p_project and (p_agent is null or c.agent = p_agent)
+                  and c.due_at <= v_now and c.status in ('PENDING', 'RESUMED')
+                order by c.agent, c.due_at
+                limit p_limit
+                for update skip locked))
+        returning 1
+    )
+    select count(*) into v_count from due;
+    return v_count;
+end
+$$;
+
+-- Where the runs of p_agents wait: one row for each (project, agent, lane) with a ready run, and
+-- the ready_at of its first. The workers' hint, lock-free, across projects; a claim decides.
+-- Without marks it looks from the start: it finds what committed late, came back, or is due, and
+-- what a clock that stepped back put behind a mark. With marks (arrays of one length) it looks
+-- only there, from 100 ms before each, and walks no dead entries. Paused agents are left out.
+create or replace function semel.run_hint(
+    p_agents   text[],
+    p_projects text[] default null,
+    p_of       text[] default null,
+    p_lanes    int[] default null,
+    p_marks    timestamptz[] default null,
+    p_limit    int default 10000,
+    p_now      timestamptz default null
+) returns table (project_id text, agent text, lane int, ready_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    if p_projects is not null then
+        return query
+            select m.project_id, m.agent, m.lane, h.ready_at
+            from unnest(p_projects, p_of, p_lanes, p_marks) as m(project_id, agent, lane, mark)
+            cross join lateral (
+                select r.ready_at from semel.run as r
+                where r.project_id = m.project_id and r.agent = m.agent and r.lane = m.lane
+                  and r.ready_at is not null and r.ready_at >= m.mark - interval '100 ms'
+                order by r.ready_at, r.run_id limit 1) as h
+            where not exists (select from semel.agent as a where a.project_id = m.project_id
+                              and a.agent = m.agent and a.paused_at is not null);
+        return;
+    end if;
+    -- A loose index scan: one probe for each lane that has work, however much it has.
+    return query
+        with recursive ready as (
+            (select r.project_id, r.agent, r.lane, r.ready_at from semel.run as r where r.ready_at is not null
+             order by r.project_id, r.agent, r.lane, r.ready_at limit 1)
+            union all
+            select n.project_id, n.agent, n.lane, n.ready_at from ready as p cross join lateral (
+                select r.project_id, r.agent, r.lane, r.ready_at from semel.run as r
+                where r.ready_at is not null and (r.project_id, r.agent, r.lane) > (p.project_id, p.agent, p.lane)
+                order by r.project_id, r.agent, r.lane, r.ready_at limit 1) as n
+        ), due as (
+            (select r.project_id, r.agent, r.due_at from semel.run as r where r.due_at is not null
+             order by r.project_id, r.agent, r.due_at limit 1)
+            union all
+            select n.project_id, n.agent, n.due_at from due as p cross join lateral (
+                select r.project_id, r.agent, r.due_at from semel.run as r
+                where r.due_at is not null and (r.project_id, r.agent) > (p.project_id, p.agent)
+                order by r.project_id, r.agent, r.due_at limit 1) as n
+        )
+        select w.project_id, w.agent, w.lane, w.ready_at
+        from (select r.project_id, r.agent, r.lane::int as lane, r.ready_at from ready as r
+              union all
+              -- Due, and not yet ready: no lane. The worker makes it ready first.
+              select d.project_id, d.agent, null, d.due_at from due as d where d.due_at <= v_now) as w
+        where w.agent = any (p_agents)
+          and not exists (select from semel.agent as a where a.project_id = w.project_id
+                          and a.agent = w.agent and a.paused_at is not null)
+        limit p_limit;
+end
+$$;

@@ -1,0 +1,122 @@
+-- Transitions: what an operator, or a deadline, does to a run.
+--
+--   any live state ──cancel──> CANCELLED          FAILED, CANCELLED ──retry──> PENDING
+--   any live state ──overdue──> FAILED
+--
+-- Fence: each makes it larger or moves the row away, so what the holder still writes is refused.
+-- Locks: run by run_id; the sweep for deadlines skips what another holds.
+-- Clock: p_now, or the server's.
+
+-- Cancel a run in any live state. Its handler is told by the next beat; what it still writes is
+-- refused. outcome: won, already (it was cancelled), refused (it ended otherwise) or unknown.
+create or replace function semel.run_cancel(
+    p_project text, p_run uuid, p_reason text default 'cancelled by an operator', p_now timestamptz default null
+) returns table (run_id uuid, outcome text, status text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_run    semel.run;
+    v_status text;
+begin
+    perform semel.project_require(p_project);
+    select * into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run for update;
+    if found then
+        if v_run.worker_id is not null then
+            perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-005', p_reason, v_now);
+        end if;
+        update semel.run as r set fence = r.fence + 1 where r.project_id = p_project and r.run_id = p_run;
+        perform semel.run_end(p_project, v_run.worker_id, array[p_run], array[v_run.fence + 1],
+                              'CANCELLED', 'E-RUN-005', p_reason, null, v_now);
+        return query select p_run, 'won', v_run.status;
+        return;
+    end if;
+    select h.status into v_status from semel.run_history as h
+    where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1;
+    return query select p_run, case when v_status is null then 'unknown' when v_status = 'CANCELLED' then 'already'
+                                    else 'refused' end, v_status;
+end
+$$;
+
+-- Let a FAILED or CANCELLED run start again: PENDING, max_attempts more, the count and the fence go
+-- on. A PENDING run that waits for its retry is made ready now. outcome: won, refused or unknown;
+-- refused also when another live run holds its unique key.
+create or replace function semel.run_retry(
+    p_project text, p_run uuid, p_now timestamptz default null
+) returns table (run_id uuid, outcome text, status text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_old semel.run_history;
+    v_run record;
+begin
+    perform semel.project_require(p_project);
+    select r.status, r.due_at into v_run from semel.run as r
+    where r.project_id = p_project and r.run_id = p_run for update;
+    if found then
+        if v_run.status = 'PENDING' and v_run.due_at is not null then
+            update semel.run as r set ready_at = v_now, due_at = null, fence = r.fence + 1
+            where r.project_id = p_project and r.run_id = p_run;
+            return query select p_run, 'won', v_run.status;
+        else
+            return query select p_run, 'refused', v_run.status;
+        end if;
+        return;
+    end if;
+    select * into v_old from semel.run_history as h
+    where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
+    if not found then
+        -- Another retry may have brought it back while we waited for its row.
+        select r.status into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run;
+        return query select p_run, case when found then 'refused' else 'unknown' end, v_run.status;
+        return;
+    elsif v_old.status = 'COMPLETED' then
+        return query select p_run, 'refused', v_old.status;
+        return;
+    end if;
+    insert into semel.run (project_id, run_id, agent, status, lane, priority, attempt_count, attempt_floor,
+        max_attempts, release_count, fence, reaped_at, ready_at, unique_key, failure_code, failure_reason,
+        input, source, event_id, parent_run_id, created_at, started_at)
+    values (p_project, p_run, v_old.agent, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
+        v_old.priority, v_old.attempt_count, v_old.attempt_count, v_old.max_attempts, v_old.release_count,
+        v_old.fence + 1, v_old.reaped_at, v_now, v_old.unique_key, v_old.failure_code, v_old.failure_reason,
+        v_old.input, v_old.source, v_old.event_id, v_old.parent_run_id, v_old.created_at, v_old.started_at)
+    on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
+    if not found then
+        return query select p_run, 'refused', v_old.status;
+        return;
+    end if;
+    delete from semel.run_history as h
+    where h.project_id = p_project and h.run_id = p_run and h.finished_at = v_old.finished_at;
+    return query select p_run, 'won', v_old.status;
+end
+$$;
+
+-- Fail the runs whose deadline has passed, in whatever live state. Answers which.
+create or replace function semel.run_overdue(
+    p_project text, p_limit int default 1000, p_now timestamptz default null
+) returns table (run_id uuid)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_run semel.run;
+begin
+    perform semel.project_require(p_project);
+    for v_run in
+        select r.* from semel.run as r
+        where r.project_id = p_project
+          and r.run_id = any (array(select c.run_id from semel.run as c
+                                    where c.project_id = p_project and c.deadline_at <= v_now
+                                    order by c.deadline_at limit p_limit))
+        order by r.run_id
+        for update skip locked
+    loop
+        if v_run.worker_id is not null then
+            perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-004', 'its deadline passed', v_now);
+        end if;
+        perform semel.run_end(p_project, v_run.worker_id, array[v_run.run_id], array[v_run.fence],
+                              'FAILED', 'E-RUN-004', format('its deadline %s passed', v_run.deadline_at), null, v_now);
+        run_id := v_run.run_id;
+        return next;
+    end loop;
+end
+$$;
