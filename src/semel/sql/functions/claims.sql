@@ -131,7 +131,8 @@ begin
 end
 $$;
 
--- Make what is due claimable: delayed starts and retries. Answers how many.
+-- Make what is due claimable: delayed starts, retries, and waits whose time has come. Answers how
+-- many runs it moved.
 create or replace function semel.run_due(
     p_project text, p_agent text default null, p_limit int default 1000, p_now timestamptz default null
 ) returns int
@@ -154,7 +155,7 @@ begin
         returning 1
     )
     select count(*) into v_count from due;
-    return v_count;
+    return v_count + semel.wait_due(p_project, p_agent, p_limit, p_now);
 end
 $$;
 

@@ -247,13 +247,21 @@ $$;
 
 -- The one way to COMPLETED, FAILED and CANCELLED: move the live rows that match (run, fence,
 -- worker) to history, and answer which moved. A null worker is none: a waiting or pending run.
+-- Their waits and open questions end with them, a parent that waits goes on, and intents are
+-- undone: from p_stopped on, when a handler may still be at work (null: it is not), or when an operator says so
+-- (E-STEP-001). Parents are locked after their children, in their own order.
 create or replace function semel.run_end(
     p_project text, p_worker text, p_runs uuid[], p_fences bigint[], p_status text,
-    p_code text, p_reason text, p_results text[], p_now timestamptz
+    p_code text, p_reason text, p_results text[], p_now timestamptz, p_stopped timestamptz default null
 ) returns uuid[]
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_ended uuid[];
+    v_ended   uuid[];
+    v_waited  uuid[];
+    v_undo    uuid[];
+    v_parents uuid[];
+    v_of      uuid[];
+    v_run     uuid;
 begin
     with asked as materialized (
         select x.run_id, x.fence, x.result from unnest(p_runs, p_fences, p_results) as x(run_id, fence, result)
@@ -269,16 +277,35 @@ begin
         where r.project_id = p_project and r.run_id = h.run_id
         returning r.*, h.result
     ), kept as (
-        insert into semel.run_history (project_id, run_id, agent, status, priority, attempt_count, max_attempts,
+        insert into semel.run_history (project_id, run_id, agent, kind, version, status, priority, attempt_count, max_attempts,
             release_count, fence, worker_id, heartbeat_at, claimed_at, reaped_at, deadline_at, unique_key, failure_code, failure_reason,
-            input, result, source, event_id, parent_run_id, created_at, started_at, finished_at)
-        select g.project_id, g.run_id, g.agent, p_status, g.priority, g.attempt_count, g.max_attempts,
+            has_wait, undo, input, result, source, event_id, parent_run_id, created_at, started_at, finished_at)
+        select g.project_id, g.run_id, g.agent, g.kind, g.version, p_status, g.priority, g.attempt_count, g.max_attempts,
             g.release_count, g.fence, g.worker_id, g.heartbeat_at, g.claimed_at, g.reaped_at, g.deadline_at, g.unique_key, p_code, p_reason,
+            g.has_wait, case when g.has_undo and p_status <> 'COMPLETED'
+                             then case when p_code = 'E-STEP-001' then 'held' else 'started' end end,
             g.input, g.result::jsonb, g.source, g.event_id, g.parent_run_id, g.created_at, g.started_at, p_now
         from gone as g
-        returning run_history.run_id
+        returning run_history.run_id, run_history.has_wait, run_history.undo, run_history.parent_run_id
     )
-    select coalesce(array_agg(kept.run_id), '{}') into v_ended from kept;
+    select coalesce(array_agg(k.run_id), '{}'), array_agg(k.run_id) filter (where k.has_wait),
+        array_agg(k.run_id) filter (where k.undo = 'started'),
+        array_agg(k.parent_run_id order by k.parent_run_id) filter (where k.parent_run_id is not null),
+        array_agg(k.run_id order by k.parent_run_id) filter (where k.parent_run_id is not null)
+    into v_ended, v_waited, v_undo, v_parents, v_of from kept as k;
+    if v_waited is not null then
+        update semel.approval as a set state = 'VOID', decided_at = p_now
+        where a.project_id = p_project and a.run_id = any (v_waited) and a.state = 'PENDING';
+        delete from semel.wait as w where w.project_id = p_project and w.run_id = any (v_waited);
+    end if;
+    if v_undo is not null then
+        foreach v_run in array v_undo loop
+            perform semel.undo_start(p_project, v_run, coalesce(p_stopped, p_now), p_now);
+        end loop;
+    end if;
+    for v_n in 1 .. coalesce(cardinality(v_of), 0) loop
+        perform semel.child_ended(p_project, v_parents[v_n], v_of[v_n], p_now);
+    end loop;
     return v_ended;
 end
 $$;

@@ -8,9 +8,10 @@
 -- Clock: p_now, or the server's.
 
 -- Cancel a run in any live state. Its handler is told by the next beat; what it still writes is
--- refused. outcome: won, already (it was cancelled), refused (it ended otherwise) or unknown.
+-- refused. What it did is undone once it has stopped, at the latest after p_dead_after. outcome: won, already (it was cancelled), refused (it ended otherwise) or unknown.
 create or replace function semel.run_cancel(
-    p_project text, p_run uuid, p_reason text default 'cancelled by an operator', p_now timestamptz default null
+    p_project text, p_run uuid, p_reason text default 'cancelled by an operator',
+    p_dead_after interval default '30 seconds', p_now timestamptz default null
 ) returns table (run_id uuid, outcome text, status text)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -26,7 +27,8 @@ begin
         end if;
         update semel.run as r set fence = r.fence + 1 where r.project_id = p_project and r.run_id = p_run;
         perform semel.run_end(p_project, v_run.worker_id, array[p_run], array[v_run.fence + 1],
-                              'CANCELLED', 'E-RUN-005', p_reason, null, v_now);
+                              'CANCELLED', 'E-RUN-005', p_reason, null, v_now,
+                              case when v_run.worker_id is not null then v_now + p_dead_after end);
         return query select p_run, 'won', v_run.status;
         return;
     end if;
@@ -39,7 +41,8 @@ $$;
 
 -- Let a FAILED or CANCELLED run start again: PENDING, max_attempts more, the count and the fence go
 -- on. A PENDING run that waits for its retry is made ready now. outcome: won, refused or unknown;
--- refused also when another live run holds its unique key.
+-- refused also when another live run holds its unique key. A run that is compensated is not retried:
+-- the answer is `new`, with the id of a new run of the same agent and input.
 create or replace function semel.run_retry(
     p_project text, p_run uuid, p_now timestamptz default null
 ) returns table (run_id uuid, outcome text, status text)
@@ -48,6 +51,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_old semel.run_history;
     v_run record;
+    v_new uuid := semel.uuid_at(v_now);
 begin
     perform semel.project_require(p_project);
     select r.status, r.due_at into v_run from semel.run as r
@@ -72,11 +76,28 @@ begin
     elsif v_old.status = 'COMPLETED' then
         return query select p_run, 'refused', v_old.status;
         return;
+    elsif v_old.undo = 'started' then
+        -- What it did is being undone: it cannot go on, but it can begin anew.
+        insert into semel.run_input (project_id, run_id, input)
+        select p_project, v_new, i.input from semel.run_input as i where i.project_id = p_project and i.run_id = p_run;
+        insert into semel.run (project_id, run_id, agent, kind, status, lane, priority, max_attempts, ready_at,
+            unique_key, input, source, event_id, parent_run_id, created_at)
+        values (p_project, v_new, v_old.agent, v_old.kind, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
+            v_old.priority, v_old.max_attempts, v_now, v_old.unique_key, v_old.input, v_old.source, v_old.event_id,
+            v_old.parent_run_id, v_now)
+        on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
+        if not found then
+            delete from semel.run_input as i where i.project_id = p_project and i.run_id = v_new;
+            return query select p_run, 'refused', v_old.status;
+        else
+            return query select v_new, 'new', v_old.status;
+        end if;
+        return;
     end if;
-    insert into semel.run (project_id, run_id, agent, status, lane, priority, attempt_count, attempt_floor,
+    insert into semel.run (project_id, run_id, agent, kind, version, has_undo, has_wait, status, lane, priority, attempt_count, attempt_floor,
         max_attempts, release_count, fence, reaped_at, ready_at, unique_key, failure_code, failure_reason,
         input, source, event_id, parent_run_id, created_at, started_at)
-    values (p_project, p_run, v_old.agent, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
+    values (p_project, p_run, v_old.agent, v_old.kind, v_old.version, v_old.undo is not null, v_old.has_wait, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
         v_old.priority, v_old.attempt_count, v_old.attempt_count, v_old.max_attempts, v_old.release_count,
         v_old.fence + 1, v_old.reaped_at, v_now, v_old.unique_key, v_old.failure_code, v_old.failure_reason,
         v_old.input, v_old.source, v_old.event_id, v_old.parent_run_id, v_old.created_at, v_old.started_at)
@@ -93,7 +114,8 @@ $$;
 
 -- Fail the runs whose deadline has passed, in whatever live state. Answers which.
 create or replace function semel.run_overdue(
-    p_project text, p_limit int default 1000, p_now timestamptz default null
+    p_project text, p_limit int default 1000, p_dead_after interval default '30 seconds',
+    p_now timestamptz default null
 ) returns table (run_id uuid)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -114,7 +136,8 @@ begin
             perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-004', 'its deadline passed', v_now);
         end if;
         perform semel.run_end(p_project, v_run.worker_id, array[v_run.run_id], array[v_run.fence],
-                              'FAILED', 'E-RUN-004', format('its deadline %s passed', v_run.deadline_at), null, v_now);
+                              'FAILED', 'E-RUN-004', format('its deadline %s passed', v_run.deadline_at), null, v_now,
+                              case when v_run.worker_id is not null then v_now + p_dead_after end);
         run_id := v_run.run_id;
         return next;
     end loop;

@@ -11,8 +11,11 @@ select r.project_id, r.run_id, r.agent, r.status, r.priority::int as priority, r
     coalesce(r.input, (select i.input from semel.run_input as i
                        where i.project_id = r.project_id and i.run_id = r.run_id)) as input,
     null::jsonb as result,
-    '[]'::jsonb as saga_steps, r.source, r.event_id, r.parent_run_id,
-    r.ready_at, r.due_at, r.deadline_at, r.unique_key, r.created_at, r.started_at, null::timestamptz as finished_at
+    coalesce((select jsonb_agg(jsonb_build_object('step', s.step_key, 'kind', s.kind, 'entry', s.entry,
+            'attempt', s.attempt, 'content', s.content, 'at', s.recorded_at) order by s.position)
+        from semel.step as s where s.project_id = r.project_id and s.run_id = r.run_id), '[]') as saga_steps, r.source, r.event_id, r.parent_run_id,
+    r.ready_at, r.due_at, r.deadline_at, r.unique_key, r.created_at, r.started_at, null::timestamptz as finished_at,
+    r.kind, r.version, null::text as undo
 from semel.run as r
 union all
 select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_count,
@@ -20,8 +23,11 @@ select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_cou
     h.heartbeat_at, h.reaped_at, h.failure_code, h.failure_reason,
     coalesce(h.input, (select i.input from semel.run_input as i
                        where i.project_id = h.project_id and i.run_id = h.run_id)), h.result,
-    '[]'::jsonb, h.source, h.event_id, h.parent_run_id,
-    null::timestamptz, null::timestamptz, h.deadline_at, h.unique_key, h.created_at, h.started_at, h.finished_at
+    coalesce((select jsonb_agg(jsonb_build_object('step', s.step_key, 'kind', s.kind, 'entry', s.entry,
+            'attempt', s.attempt, 'content', s.content, 'at', s.recorded_at) order by s.position)
+        from semel.step as s where s.project_id = h.project_id and s.run_id = h.run_id), '[]'), h.source, h.event_id, h.parent_run_id,
+    null::timestamptz, null::timestamptz, h.deadline_at, h.unique_key, h.created_at, h.started_at, h.finished_at,
+    h.kind, h.version, h.undo
 from semel.run_history as h;
 
 -- Attempts, one row for each claim: the one running, those that ended early, and the one that
@@ -38,7 +44,7 @@ select h.project_id, h.run_id, h.attempt_count, h.fence, h.worker_id, 'completed
 from semel.run_history as h where h.status = 'COMPLETED';
 
 create or replace view semel.steps as
-select s.project_id, s.run_id, s.step_key, s.entry, s.attempt, s.fence, s.worker_id, s.content, s.recorded_at
+select s.project_id, s.run_id, s.position, s.step_key, s.entry, s.kind, s.attempt, s.fence, s.worker_id, s.content, s.recorded_at
 from semel.step as s;
 
 -- What events say of a run: the one that made it, and later ones that speak of it.
