@@ -74,9 +74,9 @@ begin
                 released = false,
                 worker_id = p_worker,
                 lease_until = v_now + p_lease,
-                heartbeat_at = v_now,
+                heartbeat_at = null,
                 claimed_at = v_now,
-                started_at = coalesce(r.started_at, v_now),
+                started_at = coalesce(r.started_at, r.claimed_at),
                 ready_at = null,
                 due_at = null
             where r.project_id = p_project and r.run_id = any (v_runs)
