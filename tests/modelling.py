@@ -1,14 +1,19 @@
 """How much of a model's state space a test run walks, and what the models share.
 
 HYPOTHESIS_PROFILE: `dev` (the default) and `ci` walk the same schedules each time, `mutants` too,
-but is content with any schedule that fails; `nightly` walks a thousand new ones.
+but is content with any schedule that fails; `soak` walks ten thousand new ones over all models, in
+parts that processes share, `nightly` even more and longer ones. What is new each time follows from
+--randomly-seed, which pytest prints.
 """
 
 import os
+import random
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from fix_world import Conn
 
@@ -16,9 +21,15 @@ from fix_world import Conn
 LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
-NIGHTLY = PROFILE == "nightly"
-#: Seconds that one machine may take, most of them to shrink a schedule that failed.
-TIMEOUT = 3600 if NIGHTLY else 240
+NIGHTLY, SOAK = PROFILE == "nightly", PROFILE == "soak"
+#: Schedules of one part, and the steps of a schedule.
+SCHEDULES = {"nightly": 6000, "soak": 500}.get(PROFILE, 180)
+STEPS = 60 if NIGHTLY else 30
+#: Seconds that one part may take, most of them to shrink a schedule that failed.
+TIMEOUT = 3600 if NIGHTLY or SOAK else 240
+
+#: Told under a name and added up at the end of a soak.
+Tally = Callable[[str, int], None]
 
 _TABLES = (
     "run",
@@ -37,19 +48,35 @@ _TABLES = (
 )
 
 
-def walks(examples: float = 1.0) -> settings:
-    """The settings of a machine that wants *examples* times the profile's schedules."""
+def parts(schedules: int) -> range:
+    """The parts of a model that walks so many *schedules* in a soak."""
+    return range(schedules // SCHEDULES if SOAK else 1)
+
+
+def walk(machine: Callable[[], RuleBasedStateMachine]) -> int:
+    """Let *machine* walk one part; answers how many schedules that was."""
+    walked = 0
+
+    def counted() -> RuleBasedStateMachine:
+        nonlocal walked
+        walked += 1
+        return machine()
+
+    if SOAK or NIGHTLY:
+        seed(random.getrandbits(64))(counted)
     phases = {Phase.generate} | ({Phase.shrink} if PROFILE != "mutants" else set())
-    return settings(
-        max_examples=int((1000 if NIGHTLY else 30) * examples),
-        stateful_step_count=60 if NIGHTLY else 30,
-        derandomize=not NIGHTLY,
+    how = settings(
+        max_examples=SCHEDULES,
+        stateful_step_count=STEPS,
+        derandomize=not (SOAK or NIGHTLY),
         phases=phases,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
+    run_state_machine_as_test(counted, settings=how)  # type: ignore[arg-type]  # any factory will do
+    return walked
 
 
 def empty(conn: Conn) -> None:

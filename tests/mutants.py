@@ -34,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 SUITE = [
     "tests/sql/test_runs.py",
     "tests/sql/test_transitions.py",
+    "tests/races/test_moving_runs.py",
     "tests/sql/test_retention.py",
     "tests/races/test_runs.py",
     "tests/races/test_inbox.py",

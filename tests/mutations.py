@@ -97,6 +97,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("run_cancel", "the fence stands still", "set fence = r.fence + 1", "set fence = r.fence"),
         ("run_cancel", "no record", "if v_run.worker_id is not null then", "if false then"),
         ("run_cancel", "a finished run counts as cancelled", "when v_status = 'CANCELLED' then 'already'", "when true then 'already'"),
+        ("run_cancel", "a run that comes back is unknown", "v_status := semel.run_status(p_project, p_run);", "select h.status into v_status from semel.run_history as h where h.project_id = p_project and h.run_id = p_run;"),
         ("run_retry", "completed runs again", "v_old.status = 'COMPLETED'", "false"),
         ("run_retry", "the count begins anew", "v_old.priority, v_old.attempt_count, v_old.attempt_count,", "v_old.priority, 0, 0,"),
         ("run_retry", "no attempt more", "v_old.attempt_count, v_old.attempt_count, v_old.max_attempts", "v_old.attempt_count, 0, v_old.max_attempts"),
@@ -105,7 +106,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("run_retry", "ready runs too", "v_run.status = 'PENDING' and v_run.due_at is not null", "v_run.status = 'PENDING'"),
         ("run_retry", "a hurried run keeps its fence", "due_at = null, fence = r.fence + 1", "due_at = null"),
         ("run_retry", "history unlocked", "order by h.finished_at desc limit 1 for update", "order by h.finished_at desc limit 1"),
-        ("run_retry", "two retries, one run unknown", "case when found then 'refused' else 'unknown' end", "'unknown'"),
+        ("run_retry", "two retries, one run unknown", "if semel.run_status(p_project, p_run) is null then", "if true then"),
         ("run_overdue", "a moment late", "c.deadline_at <= v_now", "c.deadline_at < v_now"),
         ("run_overdue", "waits for locked runs", "for update skip locked", "for update"),
         ("run_overdue", "no record", "if v_run.worker_id is not null then", "if false then"),
@@ -197,6 +198,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("purge_take", "waits for a locked project", "for update skip locked", "for update"),
         ("leftovers_drop", "bodies a day early", " - interval '1 day'", ""),
         ("leftovers_drop", "waits for locked bodies", "for update skip locked", "for update"),
+        ("orphans_drop", "what live runs keep too", "          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id = o.run_id)'", "'"),
+        ("orphans_drop", "what finished runs keep too", "          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id = o.run_id)'", "'"),
         ("partitions_drop", "runs before their ids", "execute format('insert into semel.run_history select h.*", "perform format('insert into semel.run_history select h.*"),
     ]
 }  # fmt: skip

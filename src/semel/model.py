@@ -105,6 +105,9 @@ class Claim:
     priority: int
     lane: int  # where it waited
     ready_at: datetime  # since when
+    kind: str = "work"  # or undo, notify, child
+    parent: UUID | None = None  # the run it belongs to
+    journal: str | None = None  # its steps so far as JSON text, see sql/functions/claims.sql
 
 
 #: Lanes from here on hold suspects: runs whose last worker was lost, to be executed alone.

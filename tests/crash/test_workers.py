@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fix_world import Conn, Programs, one, row, start_run, status, until
-from semel.core import runs
+from semel.core import recovery
 from semel.db import embedded, migrate
 from semel.db.execute import run
 from semel.db.pool import connect
@@ -71,7 +71,7 @@ def test_r1_a_frozen_worker_is_refused_when_it_thaws(conn: Conn, programs: Progr
     until(lambda: one(conn, "select count(*) from public.started") == 1)
     os.killpg(frozen.pid, signal.SIGSTOP)
     dead = timedelta(seconds=1)
-    until(lambda: run(conn, runs.run_reap("p", dead_after=dead, trust=True)))
+    until(lambda: run(conn, recovery.run_reap("p", dead_after=dead, trust=True)))
     programs.worker(**QUICK)
     until(lambda: one(conn, "select count(*) from public.started where word = 'start'") == 2)
 

@@ -10,7 +10,9 @@ import psycopg
 import pytest
 
 from fix_world import one
+from semel.core.deliveries import delivery_read
 from semel.db import migrate
+from semel.db.execute import run
 from semel.db.pool import connect
 from semel.errors import SchemaMismatch
 
@@ -98,6 +100,29 @@ def test_a_failed_migration_leaves_nothing(
         with pytest.raises(psycopg.Error):
             migrate.migrate(conn)
         assert one(conn, "select to_regnamespace('semel') is null")
+
+
+def test_an_upgrade_keeps_the_bytes_of_what_came_before_it(
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = list(migrate.parts())
+    old = [p for p in real if p.kind == "functions" or (p.kind == "tables" and p.name < "0005")]
+    with connect(empty_dsn) as conn:
+        with monkeypatch.context() as past:
+            past.setattr(migrate, "parts", lambda: iter(old))
+            migrate.migrate(conn)
+        conn.execute(
+            "insert into semel.body values ('p', sha256('raw'), 'raw', now());"
+            " insert into semel.delivery (project_id, delivery_id, received_at, source,"
+            "   channel_type, verdict, reason, body_digest, headers)"
+            " select 'p', gen_random_uuid(), now(), 's', 'api', 'ignored', 'r', sha256('raw'), '{}'"
+        )
+        migrate.migrate(conn)
+        [(name, size)] = conn.execute(
+            "select delivery_id, body_bytes from semel.deliveries"
+        ).fetchall()
+        kept = run(conn, delivery_read("p", name))
+    assert (kept is not None and kept.body, size) == (b"raw", 3)
 
 
 def test_the_printed_script_makes_the_same_schema(empty_dsn: str) -> None:

@@ -16,7 +16,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 
 from fix_world import NOW, Conn
@@ -30,7 +29,7 @@ from inbox_model import (
     InboxModel,
     Known,
 )
-from modelling import TIMEOUT, empty, walks
+from modelling import TIMEOUT, Tally, empty, parts, walk
 from semel.core import inbox, runs, upkeep
 from semel.core.call import Call
 from semel.db.execute import run
@@ -217,6 +216,8 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(TIMEOUT)
-def test_events_and_alerts_do_what_the_model_says(conn: Conn) -> None:
-    machine: Any = partial(InboxMachine, conn)
-    run_state_machine_as_test(machine, settings=walks(6))
+@pytest.mark.parametrize("part", parts(6000))
+def test_events_and_alerts_do_what_the_model_says(
+    conn: Conn, part: int, record_property: Tally
+) -> None:
+    record_property("schedules", walk(partial(InboxMachine, conn)))

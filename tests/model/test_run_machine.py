@@ -17,13 +17,12 @@ from hypothesis.stateful import (
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 
 from fix_world import DEAD, LEASE, NOW, Conn
-from modelling import LONG_AGO, TIMEOUT, empty, rows, walks
+from modelling import LONG_AGO, TIMEOUT, Tally, empty, parts, rows, walk
 from run_model import Hold, ModelRun, RunModel
-from semel.core import runs, steps
+from semel.core import agents, claims, recovery, runs, steps, transitions, workers
 from semel.core.call import Call
 from semel.db.execute import run
 from semel.model import Claim
@@ -156,7 +155,7 @@ class RunMachine(RuleBasedStateMachine):
         waiting = self.model.claimable(agent, lanes, marks, oldest=oldest)
         expected = waiting[: max(0, self.model.allowance(agent, limit))]
         taken = self.ask(
-            runs.run_claim(
+            claims.run_claim(
                 "p", agent, worker, limit=limit, lease=LEASE, lanes=lanes, marks=marks,
                 oldest=oldest, now=self.now,
             )
@@ -207,7 +206,7 @@ class RunMachine(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from([held[0].worker] * 3 + ["w1"]))
         pairs = [named(claim) for claim in held]
         expected = self.model.beat(worker, pairs, self.now)
-        lost = self.ask(runs.run_beat("p", worker, pairs, lease=LEASE, now=self.now))
+        lost = self.ask(workers.run_beat("p", worker, pairs, lease=LEASE, now=self.now))
         assert sorted(expected) == sorted(lost)
 
     def journal(self, data: st.DataObject) -> None:
@@ -241,13 +240,13 @@ class RunMachine(RuleBasedStateMachine):
             self.now = chosen + data.draw(EDGE)
         trust = data.draw(st.sampled_from([True, True, False]))
         expected = self.model.reap(self.now, trust=trust)
-        found = self.ask(runs.run_reap("p", dead_after=DEAD, trust=trust, now=self.now))
+        found = self.ask(recovery.run_reap("p", dead_after=DEAD, trust=trust, now=self.now))
         assert expected == {(one.run_id, one.outcome) for one in found}
 
     def worker_lost(self, data: st.DataObject) -> None:
         worker = data.draw(WORKERS)
         expected = self.model.worker_lost(worker, self.now)
-        found = self.ask(runs.worker_lost("p", worker, now=self.now))
+        found = self.ask(recovery.worker_lost("p", worker, now=self.now))
         assert expected == {(one.run_id, one.outcome) for one in found}
 
     def stop_worker(self, data: st.DataObject) -> None:
@@ -258,11 +257,11 @@ class RunMachine(RuleBasedStateMachine):
     def due(self, data: st.DataObject) -> None:
         agent = data.draw(st.none() | AGENTS)
         expected = self.model.due(self.now, agent)
-        assert expected == self.ask(runs.run_due("p", agent, now=self.now))
+        assert expected == self.ask(claims.run_due("p", agent, now=self.now))
 
     def overdue(self, data: st.DataObject) -> None:
         expected = self.model.overdue(self.now)
-        assert expected == set(self.ask(runs.run_overdue("p", now=self.now)))
+        assert expected == set(self.ask(transitions.run_overdue("p", now=self.now)))
 
     # -- operators -------------------------------------------------------------------------
 
@@ -273,12 +272,12 @@ class RunMachine(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         run_id = self.some_run(data)
         expected = self.model.cancel(run_id)
-        assert expected == self.ask(runs.run_cancel("p", run_id, now=self.now))
+        assert expected == self.ask(transitions.run_cancel("p", run_id, now=self.now))
 
     def retry(self, data: st.DataObject) -> None:
         run_id = self.some_run(data)
         expected = self.model.retry(run_id, self.now)
-        assert expected == self.ask(runs.run_retry("p", run_id, now=self.now))
+        assert expected == self.ask(transitions.run_retry("p", run_id, now=self.now))
 
     def pause(self, data: st.DataObject) -> None:
         """Or resume, when it is paused already or so it falls."""
@@ -286,11 +285,11 @@ class RunMachine(RuleBasedStateMachine):
         known = agent in self.model.paused
         if known or data.draw(st.booleans()):
             self.model.paused.discard(agent)
-            assert ("won" if known else "already") == self.ask(runs.agent_resume("p", agent))
+            assert ("won" if known else "already") == self.ask(agents.agent_resume("p", agent))
         else:
             self.model.paused.add(agent)
-            assert "won" == self.ask(runs.agent_pause("p", agent))
-            assert "already" == self.ask(runs.agent_pause("p", agent))
+            assert "won" == self.ask(agents.agent_pause("p", agent))
+            assert "already" == self.ask(agents.agent_pause("p", agent))
 
     def limit(self, data: st.DataObject) -> None:
         agent, most = data.draw(AGENTS), data.draw(st.sampled_from([None, None, None, 1, 2]))
@@ -375,6 +374,6 @@ select run_id, agent, status, attempt_count, max_attempts, release_count, fence,
 
 
 @pytest.mark.timeout(TIMEOUT)
-def test_runs_do_what_the_model_says(conn: Conn) -> None:
-    machine: Any = partial(RunMachine, conn)
-    run_state_machine_as_test(machine, settings=walks(6))
+@pytest.mark.parametrize("part", parts(4000))
+def test_runs_do_what_the_model_says(conn: Conn, part: int, record_property: Tally) -> None:
+    record_property("schedules", walk(partial(RunMachine, conn)))

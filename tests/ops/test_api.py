@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from semel.config import Source
-from semel.core import runs, tokens
+from semel.core import claims, runs, tokens, workers
 from semel.core.inbox import event_accept
 from semel.db.execute import run
 from semel.model import Offer, Role
@@ -185,9 +185,9 @@ def test_runs_come_newest_first_a_page_at_a_time(
 def test_runs_are_found_by_status_and_agent(client: Web, conn: psycopg.Connection[Any]) -> None:
     headers = bearer(conn, "viewer")
     done, waiting, other = start(conn), start(conn, priority=0), start(conn, "b")
-    claim = run(conn, runs.run_claim("default", "a", "w", limit=1, lease=timedelta(minutes=5)))[
-        0
-    ]
+    claim = run(
+        conn, claims.run_claim("default", "a", "w", limit=1, lease=timedelta(minutes=5))
+    )[0]
     run(conn, runs.run_complete("default", "w", [(claim.run_id, claim.fence, '{"ok":1}')]))
     for query, wanted in (
         ("status=COMPLETED", [done]),
@@ -235,9 +235,9 @@ def test_a_run_is_shown_with_its_whole_timeline(
         RUNS, {"agent": "a", "input": {"at": "x", "seen_at": "y"}}, keyed
     ).json()["run_id"]
     client.post(RUNS, {"agent": "a", "input": {"at": "x", "seen_at": "y"}}, keyed)
-    claim = run(conn, runs.run_claim("default", "a", "w", limit=1, lease=timedelta(minutes=5)))[
-        0
-    ]
+    claim = run(
+        conn, claims.run_claim("default", "a", "w", limit=1, lease=timedelta(minutes=5))
+    )[0]
     run(conn, runs.run_fail(claim, "E-RUN-006", "boom"))
     shown = client.get(f"{RUNS}/{run_id}", headers).json()
     assert shown["run_id"] == run_id
@@ -277,7 +277,7 @@ def test_events_agents_and_workers_are_listed(
         run(conn, event_accept("default", [offer]))
     run(
         conn,
-        runs.worker_register(
+        workers.worker_register(
             "default", "w", host="h", pid=1, slots=4, agents=[("a", 3, None, "async")]
         ),
     )
@@ -289,9 +289,9 @@ def test_events_agents_and_workers_are_listed(
     assert {each["provider_event_id"] for each in bots} == {"0", "1"}
     agents = client.get("/v1/default/agents", headers).json()["agents"]
     assert [(each["agent"], each["max_attempts"]) for each in agents] == [("a", 3)]
-    workers = client.get("/v1/default/workers", headers).json()["workers"]
-    assert [(each["worker_id"], each["held"]) for each in workers] == [("w", 0)]
-    assert workers[0]["silent_seconds"] >= 0
+    listed = client.get("/v1/default/workers", headers).json()["workers"]
+    assert [(each["worker_id"], each["held"]) for each in listed] == [("w", 0)]
+    assert listed[0]["silent_seconds"] >= 0
 
 
 def test_a_wrong_method_or_path_is_a_problem(client: Web) -> None:

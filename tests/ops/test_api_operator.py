@@ -10,7 +10,7 @@ import pytest
 
 from fix_world import LEASE, one
 from semel.config import Source
-from semel.core import runs, tokens
+from semel.core import claims, runs, tokens
 from semel.core.deliveries import delivery_read
 from semel.core.inbox import event_accept
 from semel.db.execute import run
@@ -40,7 +40,7 @@ def started(conn: Conn, project: str = "default") -> str:
 
 
 def complete(conn: Conn) -> None:
-    [claim] = run(conn, runs.run_claim("default", "a", "w", limit=1, lease=LEASE))
+    [claim] = run(conn, claims.run_claim("default", "a", "w", limit=1, lease=LEASE))
     run(conn, runs.run_complete("default", "w", [(claim.run_id, claim.fence, "1")]))
 
 

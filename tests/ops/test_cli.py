@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fix_cli import STRANGER, Semel
 from fix_world import Conn, start_run
-from semel.core import inbox, runs, tokens
+from semel.core import claims, inbox, recovery, runs, tokens
 from semel.db.execute import run
 from semel.model import Accepted, Alert, Json, Offer
 
@@ -132,10 +132,10 @@ def test_a_list_for_a_pipe_is_plain_aligned_text(here: Semel, conn: Conn) -> Non
 def test_the_timeline_tells_of_the_lost_worker_and_the_next(here: Semel, conn: Conn) -> None:
     run_id = start_run(conn, "mail", {"to": "a"}, key="k")
     lease = inbox.MEMORY
-    run(conn, runs.run_claim("p", "mail", "w1", limit=1, lease=lease))
-    run(conn, runs.worker_lost("p", "w1"))
-    suspects = [lane + 100 for lane in runs.ORDINARY_LANES]
-    again = runs.run_claim("p", "mail", "w2", limit=1, lease=lease, lanes=suspects)
+    run(conn, claims.run_claim("p", "mail", "w1", limit=1, lease=lease))
+    run(conn, recovery.worker_lost("p", "w1"))
+    suspects = [lane + 100 for lane in claims.ORDINARY_LANES]
+    again = claims.run_claim("p", "mail", "w2", limit=1, lease=lease, lanes=suspects)
     [claim] = run(conn, again)
     run(conn, runs.run_complete("p", "w2", [(run_id, claim.fence, '{"sent": true}')]))
 
@@ -200,7 +200,7 @@ def test_a_paused_agents_runs_wait_until_it_is_resumed(here: Semel, conn: Conn) 
     start_run(conn, "mail", project="default")
 
     def claimed() -> int:
-        call = runs.run_claim("default", "mail", "w", limit=1, lease=inbox.MEMORY)
+        call = claims.run_claim("default", "mail", "w", limit=1, lease=inbox.MEMORY)
         return len(run(conn, call))
 
     assert here("agent", "pause", "mail").out == "paused in project default\n"

@@ -11,7 +11,7 @@ import pytest
 
 from fix_cli import AWAY, STRANGER, Semel
 from fix_world import Conn, start_run, until
-from semel.core import inbox, runs
+from semel.core import claims, inbox, runs
 from semel.db.execute import run
 
 # -- misuse and refusals --------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_db_speaks_of_the_embedded_server_only(semel: Semel, tmp_path: Path) -> 
 
 def test_upkeep_once_sweeps_and_says_what_it_did(here: Semel, conn: Conn) -> None:
     start_run(conn)
-    run(conn, runs.run_claim("p", "a", "w", limit=1, lease=inbox.MEMORY))
+    run(conn, claims.run_claim("p", "a", "w", limit=1, lease=inbox.MEMORY))
 
     assert here("upkeep", "--once", "--json").json["projects"] == 1
 

@@ -12,18 +12,18 @@ import pytest
 
 from fix_cli import STRANGER, Semel
 from fix_world import LEASE, Conn, start_run, until
-from semel.core import runs
+from semel.core import claims, runs, transitions, workers
 from semel.db.execute import run
 from semel.db.pool import connect
 
 
 def complete(conn: Conn, agent: str = "a") -> None:
-    [claim] = run(conn, runs.run_claim("p", agent, "w", limit=1, lease=LEASE))
+    [claim] = run(conn, claims.run_claim("p", agent, "w", limit=1, lease=LEASE))
     run(conn, runs.run_complete("p", "w", [(claim.run_id, claim.fence, "1")]))
 
 
 def fail(conn: Conn, *, retryable: bool = False) -> None:
-    [claim] = run(conn, runs.run_claim("p", "a", "w", limit=1, lease=LEASE))
+    [claim] = run(conn, claims.run_claim("p", "a", "w", limit=1, lease=LEASE))
     run(conn, runs.run_fail(claim, "E-RUN-006", "boom", retryable=retryable))
 
 
@@ -58,7 +58,7 @@ def test_watch_exits_1_for_another_end_and_says_why(here: Semel, conn: Conn, how
     if how == "failed":
         fail(conn)
     else:
-        run(conn, runs.run_cancel("p", run_id, reason="boom"))
+        run(conn, transitions.run_cancel("p", run_id, reason="boom"))
 
     said = here("run", "watch", str(run_id))
 
@@ -141,7 +141,7 @@ def test_a_run_that_ended_badly_is_shown_with_its_code_and_reason(
 ) -> None:
     failed, cancelled = start_run(conn), start_run(conn)
     fail(conn)
-    run(conn, runs.run_claim("p", "a", "w2", limit=1, lease=LEASE))
+    run(conn, claims.run_claim("p", "a", "w2", limit=1, lease=LEASE))
     here("run", "cancel", str(cancelled), "--reason", "not wanted")
 
     said_failed = here("run", "show", str(failed)).out
@@ -163,12 +163,12 @@ def test_agents_are_listed_with_what_waits_what_runs_and_their_limits(
     here: Semel, conn: Conn
 ) -> None:
     announced = [("a", 3, 5, "async"), ("idle", 2, None, "thread")]
-    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=4, agents=announced))
+    run(conn, workers.worker_register("p", "w", host="h", pid=1, slots=4, agents=announced))
     for _ in range(3):
         start_run(conn)
     start_run(conn, delay=timedelta(hours=1))
     start_run(conn, "nobodys")
-    run(conn, runs.run_claim("p", "a", "w", limit=2, lease=LEASE))
+    run(conn, claims.run_claim("p", "a", "w", limit=2, lease=LEASE))
 
     listed = {line["agent"]: line for line in here("agent", "list", "--json").lines}
 

@@ -8,7 +8,7 @@ import pytest
 
 from fix_world import Conn, start_run
 from semel.config import Settings, Source, load
-from semel.core import runs
+from semel.core import recovery, workers
 from semel.db.execute import run
 from semel.ops.doctor import Check, examine
 
@@ -58,8 +58,8 @@ def test_durability_that_is_off_is_told(settings: Settings) -> None:
 def test_a_live_worker_that_knows_the_agent_is_enough(settings: Settings, conn: Conn) -> None:
     start_run(conn, "mail")
     known = [("mail", 3, None, "async")]
-    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=known))
-    run(conn, runs.run_reap("p", dead_after=timedelta(seconds=30)))
+    run(conn, workers.worker_register("p", "w", host="h", pid=1, slots=1, agents=known))
+    run(conn, recovery.run_reap("p", dead_after=timedelta(seconds=30)))
 
     checks = found(settings)
 
@@ -69,7 +69,7 @@ def test_a_live_worker_that_knows_the_agent_is_enough(settings: Settings, conn: 
 
 
 def test_upkeep_that_never_came_is_told(settings: Settings, conn: Conn) -> None:
-    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=[]))
+    run(conn, workers.worker_register("p", "w", host="h", pid=1, slots=1, agents=[]))
 
     check = found(settings)["upkeep"]
 
@@ -79,7 +79,7 @@ def test_upkeep_that_never_came_is_told(settings: Settings, conn: Conn) -> None:
 def test_an_agent_that_no_worker_knows_is_named(settings: Settings, conn: Conn) -> None:
     start_run(conn, "mial")
     known = [("mail", 3, None, "async")]
-    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=known))
+    run(conn, workers.worker_register("p", "w", host="h", pid=1, slots=1, agents=known))
 
     assert found(settings)["agents"].detail == "runs that no live worker knows: mial (1)"
 

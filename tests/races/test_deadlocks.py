@@ -16,7 +16,17 @@ import pytest
 
 from fix_world import DEAD, LEASE, Conn, one
 from modelling import NIGHTLY
-from semel.core import inbox, runs, steps, upkeep
+from semel.core import (
+    agents,
+    claims,
+    inbox,
+    recovery,
+    runs,
+    steps,
+    transitions,
+    upkeep,
+    workers,
+)
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.model import Alert, Claim, Offer
@@ -192,7 +202,7 @@ class Work:
         return worker, chance.sample(own, min(len(own), 12))
 
     def claim(self, conn: Conn, chance: random.Random) -> Any:
-        call = runs.run_claim(
+        call = claims.run_claim(
             "p",
             chance.choice(AGENTS),
             f"w{chance.randrange(3)}",
@@ -219,7 +229,7 @@ class Work:
         worker, held = self.holds(chance)
         pairs = [(claim.run_id, claim.fence) for claim in held]
         later = one(conn, "select clock_timestamp()") + timedelta(minutes=3)
-        return run(conn, runs.run_beat("p", worker, pairs, lease=LEASE, now=later))
+        return run(conn, workers.run_beat("p", worker, pairs, lease=LEASE, now=later))
 
     def fail(self, conn: Conn, chance: random.Random) -> Any:
         _, held = self.holds(chance)
@@ -242,25 +252,25 @@ class Work:
     def operate(self, conn: Conn, chance: random.Random) -> Any:
         _, held = self.holds(chance)
         for claim in held[:2]:
-            run(conn, runs.run_cancel("p", claim.run_id))
-            run(conn, runs.run_retry("p", claim.run_id))
+            run(conn, transitions.run_cancel("p", claim.run_id))
+            run(conn, transitions.run_retry("p", claim.run_id))
         return []
 
 
 def reap(conn: Conn, chance: random.Random) -> Any:
     later = one(conn, "select clock_timestamp()") + timedelta(minutes=chance.choice([0, 4, 10]))
     found = run(
-        conn, runs.run_reap("p", dead_after=DEAD, trust=chance.random() < 0.5, now=later)
+        conn, recovery.run_reap("p", dead_after=DEAD, trust=chance.random() < 0.5, now=later)
     )
-    run(conn, runs.worker_lost("p", f"w{chance.randrange(3)}"))
+    run(conn, recovery.worker_lost("p", f"w{chance.randrange(3)}"))
     run(conn, upkeep.worker_expire("p", now=later + 2 * DAY))
     return found
 
 
 def overdue(conn: Conn, _: random.Random) -> Any:
     later = one(conn, "select clock_timestamp()") + timedelta(minutes=10)
-    run(conn, runs.run_due("p", now=later))
-    return run(conn, runs.run_overdue("p", now=later))
+    run(conn, claims.run_due("p", now=later))
+    return run(conn, transitions.run_overdue("p", now=later))
 
 
 def register(conn: Conn, chance: random.Random) -> Any:
@@ -270,7 +280,7 @@ def register(conn: Conn, chance: random.Random) -> Any:
         for name in mixed(AGENTS + others, chance, 44)
     ]
     worker = f"w{chance.randrange(9)}"
-    run(conn, runs.worker_register("p", worker, host="h", pid=1, slots=1, agents=agents))
+    run(conn, workers.worker_register("p", worker, host="h", pid=1, slots=1, agents=agents))
     return []
 
 
@@ -282,8 +292,8 @@ def announce(conn: Conn, chance: random.Random) -> Any:
 
 
 def leave(conn: Conn, chance: random.Random) -> Any:
-    run(conn, runs.worker_stop("p", f"w{chance.randrange(3)}"))
-    run(conn, runs.agent_pause("p", "a3"))
+    run(conn, workers.worker_stop("p", f"w{chance.randrange(3)}"))
+    run(conn, agents.agent_pause("p", "a3"))
     conn.execute("select semel.project_limit('p', %s)", (chance.choice([None, 20]),))
     return []
 
@@ -299,7 +309,7 @@ def keep(conn: Conn, chance: random.Random) -> Any:
 def test_journals_of_one_run_in_opposite_orders_never_deadlock(dsn: str, conn: Conn) -> None:
     """Two tasks of one handler record the same steps, each time new ones."""
     run(conn, runs.run_start("p", "a0", None))
-    [held] = run(conn, runs.run_claim("p", "a0", "w", limit=1, lease=LEASE))
+    [held] = run(conn, claims.run_claim("p", "a0", "w", limit=1, lease=LEASE))
     turns: Counter[int] = Counter()
     crowd = Crowd(dsn)
 

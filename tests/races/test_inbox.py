@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fix_world import Conn, one, until_blocked
-from semel.core import inbox, runs
+from semel.core import claims, inbox
 from semel.db.execute import run
 from semel.db.pool import connect, pool
 from semel.edges.acceptor import Acceptor
@@ -64,7 +64,7 @@ def test_r4_a_delivery_whose_twin_rolled_back_makes_the_run(
         later.start()
         until_blocked(conn, later.pid)
         assert 0 == one(conn, "select count(*) from semel.runs")
-        assert [] == run(conn, runs.run_hint(["a"]))
+        assert [] == run(conn, claims.run_hint(["a"]))
     [made] = later.join()
 
     assert ("new", "new") == (first.verdict, made.verdict)

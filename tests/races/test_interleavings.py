@@ -15,7 +15,7 @@ import pytest
 from fix_world import DEAD, LEASE, NOW, Conn, one, second, start_run
 from modelling import TIMEOUT
 from schedules import Calls, Did, Scene, Schedule, Work, every_schedule
-from semel.core import runs, steps
+from semel.core import claims, recovery, runs, steps, transitions, workers
 from semel.core.call import Call
 from semel.db.execute import run
 from semel.model import Claim
@@ -40,7 +40,7 @@ class Worker:
 
     def claim(self, limit: int = 1, at: Any = LATER) -> tuple[str, Work]:
         def go(conn: Conn) -> list[Claim]:
-            claim = runs.run_claim(
+            claim = claims.run_claim(
                 "p", "a", self.name, limit=limit, lease=LEASE, lanes=EVERYWHERE, now=at
             )
             self.held = run(conn, claim)
@@ -58,7 +58,7 @@ class Worker:
     def beat(self, at: Any = LATER) -> tuple[str, Work]:
         def go(conn: Conn) -> Any:
             held = [(held.run_id, held.fence) for held in self.held]
-            return run(conn, runs.run_beat("p", self.name, held, lease=LEASE, now=at))
+            return run(conn, workers.run_beat("p", self.name, held, lease=LEASE, now=at))
 
         return "beat", go
 
@@ -96,15 +96,15 @@ def holder(conn: Conn, name: str = "w1", limit: int = 1) -> Worker:
 
 
 def reap() -> tuple[str, Work]:
-    return call("reap", runs.run_reap("p", dead_after=DEAD, trust=True, now=LATER))
+    return call("reap", recovery.run_reap("p", dead_after=DEAD, trust=True, now=LATER))
 
 
 def cancel(run_id: UUID) -> tuple[str, Work]:
-    return call("cancel", runs.run_cancel("p", run_id, now=LATER))
+    return call("cancel", transitions.run_cancel("p", run_id, now=LATER))
 
 
 def retry(run_id: UUID) -> tuple[str, Work]:
-    return call("retry", runs.run_retry("p", run_id, now=LATER))
+    return call("retry", transitions.run_retry("p", run_id, now=LATER))
 
 
 # -- scenes: what is there, and who does what ------------------------------------------------
@@ -149,13 +149,13 @@ def failing_cancelling_and_overdue(conn: Conn) -> dict[str, Calls]:
     run_id = start_run(conn, deadline=timedelta(minutes=1))
     worker = holder(conn)
     passed = one(conn, "select max(deadline_at) from semel.run")
-    overdue = call("overdue", runs.run_overdue("p", now=passed))
+    overdue = call("overdue", transitions.run_overdue("p", now=passed))
     return {"w1": [worker.fail()], "operator": [cancel(run_id)], "upkeep": [overdue]}
 
 
 def two_retries_and_a_cancel(conn: Conn) -> dict[str, Calls]:
     run_id = start_run(conn)
-    run(conn, runs.run_cancel("p", run_id, now=NOW))
+    run(conn, transitions.run_cancel("p", run_id, now=NOW))
     return {
         "one": [retry(run_id)],
         "two": [retry(run_id)],
@@ -165,7 +165,7 @@ def two_retries_and_a_cancel(conn: Conn) -> dict[str, Calls]:
 
 def a_retry_and_a_start_of_one_unique_key(conn: Conn) -> dict[str, Calls]:
     first = start_run(conn, unique="u")
-    run(conn, runs.run_cancel("p", first, now=NOW))
+    run(conn, transitions.run_cancel("p", first, now=NOW))
     start = call("start", runs.run_start("p", "a", None, unique="u"))
     return {"operator": [retry(first)], "one": [start], "two": [start]}
 
@@ -175,7 +175,9 @@ def the_last_slot_of_a_limit(conn: Conn) -> dict[str, Calls]:
         start_run(conn)
     run(
         conn,
-        runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=[("a", 3, 2, "async")]),
+        workers.worker_register(
+            "p", "w", host="h", pid=1, slots=1, agents=[("a", 3, 2, "async")]
+        ),
     )
     first = holder(conn)
     return {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status, until_blocked
-from semel.core import runs, steps
+from semel.core import claims, recovery, runs, steps, workers
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.model import Claim
@@ -15,13 +15,13 @@ from semel.model import Claim
 
 def claim(conn: Conn, worker: str, **more: Any) -> Claim:
     [held] = run(
-        conn, runs.run_claim("p", "a", worker, limit=1, lease=timedelta(seconds=3), **more)
+        conn, claims.run_claim("p", "a", worker, limit=1, lease=timedelta(seconds=3), **more)
     )
     return held
 
 
 def reap(at: float) -> Any:
-    return runs.run_reap("p", dead_after=timedelta(seconds=1), trust=True, now=second(at))
+    return recovery.run_reap("p", dead_after=timedelta(seconds=1), trust=True, now=second(at))
 
 
 def writes(held: Claim) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def writes(held: Claim) -> dict[str, Any]:
     named = [(held.run_id, held.fence)]
     ended = [(held.run_id, held.fence, "null")]
     return {
-        "beat": runs.run_beat("p", held.worker, named, lease=LEASE, now=second(6)),
+        "beat": workers.run_beat("p", held.worker, named, lease=LEASE, now=second(6)),
         "step": steps.step_record(
             "p", held.worker, held.run_id, held.fence, [("s", "result", 1)]
         ),
@@ -158,7 +158,7 @@ def test_sixteen_claimers_share_nothing(dsn: str, conn: Conn) -> None:
     def claim_all(worker: str) -> None:
         with connect(dsn) as mine:
             gate.wait()
-            while got := run(mine, runs.run_claim("p", "a", worker, limit=7, lease=LEASE)):
+            while got := run(mine, claims.run_claim("p", "a", worker, limit=7, lease=LEASE)):
                 taken.extend(c.run_id for c in got)
 
     threads = [threading.Thread(target=claim_all, args=(f"w{n}",)) for n in range(16)]
@@ -176,12 +176,13 @@ def test_reaping_and_beating_at_once_keep_the_worker_that_beats(
     """A beat that is not yet committed when the sweep looks: the sweep waits for no one, and errs once at most."""
     run_id = start_run(conn)
     held = claim(conn, "w1", now=NOW)
-    run(conn, runs.run_beat("p", "w1", [(run_id, held.fence)], lease=LEASE, now=second(2)))
+    run(conn, workers.run_beat("p", "w1", [(run_id, held.fence)], lease=LEASE, now=second(2)))
 
     with other.transaction():
-        run(other, runs.run_reap("p", dead_after=DEAD, trust=True, now=second(3)))
+        run(other, recovery.run_reap("p", dead_after=DEAD, trust=True, now=second(3)))
         assert [] == run(
-            conn, runs.run_beat("p", "w1", [(run_id, held.fence)], lease=LEASE, now=second(3))
+            conn,
+            workers.run_beat("p", "w1", [(run_id, held.fence)], lease=LEASE, now=second(3)),
         )
 
     assert "RUNNING" == status(conn, run_id)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fix_world import DEAD, LEASE, Conn, one, start_run
-from semel.core import inbox, runs, upkeep
+from semel.core import claims, inbox, recovery, transitions, upkeep, workers
 from semel.core.call import Call
 from semel.db.execute import run
 from semel.model import Alert, Offer
@@ -20,7 +20,7 @@ def a_world(conn: Conn) -> None:
     statuses: list[Any] = ["firing", "resolved"]
     long_ago = one(conn, "select clock_timestamp()") - 40 * DAY
     for n in "12":
-        offer = Offer(source="s", channel="api", id=n, agent="a", body=n.encode())
+        offer = Offer(source="s", channel="api", id=n, agent="a", body=n.encode() * 2000)
         run(conn, inbox.event_accept("p", [offer], now=long_ago))
         for status in statuses[: int(n)]:
             alert = Alert(
@@ -31,17 +31,17 @@ def a_world(conn: Conn) -> None:
             )
             run(conn, made)
         start_run(conn, "delayed", delay=timedelta(seconds=1), deadline=timedelta(seconds=1))
-        claim = runs.run_claim("p", "a", f"w{n}", limit=1, lease=LEASE, now=long_ago)
+        claim = claims.run_claim("p", "a", f"w{n}", limit=1, lease=LEASE, now=long_ago)
         assert 1 == len(run(conn, claim))
-        run(conn, runs.worker_register("p", f"idle{n}", host="h", pid=1, slots=1, agents=[]))
+        run(conn, workers.worker_register("p", f"idle{n}", host="h", pid=1, slots=1, agents=[]))
     conn.execute("update semel.worker set beat_at = %s", (long_ago,))
 
 
 SWEEPS: dict[str, Callable[[Any], Call[Any]]] = {
-    "run_due": lambda now: runs.run_due("p", now=now),
-    "run_overdue": lambda now: runs.run_overdue("p", now=now),
-    "run_reap": lambda now: runs.run_reap("p", dead_after=DEAD, trust=True, now=now),
-    "run_reap, blind": lambda now: runs.run_reap("p", dead_after=DEAD, now=now - 80 * DAY),
+    "run_due": lambda now: claims.run_due("p", now=now),
+    "run_overdue": lambda now: transitions.run_overdue("p", now=now),
+    "run_reap": lambda now: recovery.run_reap("p", dead_after=DEAD, trust=True, now=now),
+    "run_reap, blind": lambda now: recovery.run_reap("p", dead_after=DEAD, now=now - 80 * DAY),
     "dedupe_expire": lambda now: upkeep.dedupe_expire("p", 7 * DAY, now=now),
     "fold_stale": lambda now: upkeep.fold_stale("p", 30 * DAY, now=now),
     "leftovers_drop": lambda now: upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=now),

@@ -8,7 +8,17 @@ import psycopg
 import pytest
 
 from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status
-from semel.core import inbox, runs, steps, upkeep
+from semel.core import (
+    agents,
+    claims,
+    inbox,
+    recovery,
+    runs,
+    steps,
+    transitions,
+    upkeep,
+    workers,
+)
 from semel.db.execute import run
 from semel.errors import BadRequest
 from semel.model import Claim, Offer
@@ -18,11 +28,11 @@ MOMENT = timedelta(microseconds=1)
 
 
 def claim(conn: Conn, worker: str = "w1", **more: Any) -> list[Claim]:
-    return run(conn, runs.run_claim("p", "a", worker, limit=9, lease=LEASE, now=NOW, **more))
+    return run(conn, claims.run_claim("p", "a", worker, limit=9, lease=LEASE, now=NOW, **more))
 
 
 def reap(conn: Conn, at: Any, *, trust: bool = True) -> list[Any]:
-    return run(conn, runs.run_reap("p", dead_after=DEAD, trust=trust, now=at))
+    return run(conn, recovery.run_reap("p", dead_after=DEAD, trust=trust, now=at))
 
 
 # -- moments ---------------------------------------------------------------------------------
@@ -32,17 +42,17 @@ def test_a_run_is_due_at_its_time_and_not_before(conn: Conn) -> None:
     start_run(conn, delay=timedelta(hours=1))
     due = one(conn, "select due_at from semel.runs")
 
-    assert [] == run(conn, runs.run_hint(["a"], now=due - MOMENT))
-    assert 1 == len(run(conn, runs.run_hint(["a"], now=due)))
-    assert [0, 1] == [run(conn, runs.run_due("p", now=at)) for at in (due - MOMENT, due)]
+    assert [] == run(conn, claims.run_hint(["a"], now=due - MOMENT))
+    assert 1 == len(run(conn, claims.run_hint(["a"], now=due)))
+    assert [0, 1] == [run(conn, claims.run_due("p", now=at)) for at in (due - MOMENT, due)]
 
 
 def test_a_deadline_has_passed_at_its_moment_and_not_before(conn: Conn) -> None:
     run_id = start_run(conn, deadline=timedelta(hours=1))
     deadline = one(conn, "select deadline_at from semel.runs")
 
-    assert [] == run(conn, runs.run_overdue("p", now=deadline - MOMENT))
-    assert [run_id] == run(conn, runs.run_overdue("p", now=deadline))
+    assert [] == run(conn, transitions.run_overdue("p", now=deadline - MOMENT))
+    assert [run_id] == run(conn, transitions.run_overdue("p", now=deadline))
 
 
 def test_a_worker_is_dead_after_dead_after_and_not_at_it(conn: Conn) -> None:
@@ -67,7 +77,7 @@ def test_a_lease_is_renewed_after_its_half_and_not_at_it(conn: Conn) -> None:
     claim(conn)
 
     for at, until_ in ((NOW + LEASE / 2, NOW + LEASE), (NOW + LEASE / 2 + MOMENT, None)):
-        run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=at))
+        run(conn, workers.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=at))
         assert (until_ or at + LEASE) == row(conn, run_id)["lease_until"]
 
 
@@ -104,7 +114,7 @@ def test_a_run_that_was_suspected_is_judged_again_under_its_lock(conn: Conn) -> 
         return int(one(conn, lost, run_id, DEAD, at))
 
     assert [0, 0] == [lose(NOW), lose(NOW + DEAD)]
-    run(conn, runs.run_beat("p", "w1", [], lease=LEASE, now=NOW + LEASE))
+    run(conn, workers.run_beat("p", "w1", [], lease=LEASE, now=NOW + LEASE))
     assert [0, 1] == [lose(NOW + LEASE), lose(NOW + LEASE + MOMENT)]
 
 
@@ -113,16 +123,16 @@ def test_an_operators_retry_outlives_lost_workers_too(conn: Conn) -> None:
     fates = []
     for attempt in range(1, 5):
         if attempt == 3:
-            run(conn, runs.run_retry("p", run_id, now=NOW))
+            run(conn, transitions.run_retry("p", run_id, now=NOW))
         [held] = claim(conn, lanes=(5, 105))
         assert attempt == held.attempt
-        fates += [lost.outcome for lost in run(conn, runs.worker_lost("p", "w1", now=NOW))]
+        fates += [lost.outcome for lost in run(conn, recovery.worker_lost("p", "w1", now=NOW))]
 
     assert ["pending", "failed"] * 2 == fates
 
 
 def test_a_body_is_kept_a_day_longer_than_its_sighting_says(conn: Conn) -> None:
-    offer = Offer(source="s", channel="api", id="1", agent="a", body=b"x")
+    offer = Offer(source="s", channel="api", id="1", agent="a", body=b"x" * 1025)
     run(conn, inbox.event_accept("p", [offer], now=NOW))
 
     def dropped(at: Any) -> int:
@@ -137,7 +147,7 @@ def test_a_marked_hint_begins_a_tenth_of_a_second_behind(conn: Conn) -> None:
 
     for ahead, found in ((0.1, 1), (0.100001, 0)):
         marks = {("p", "a", 5): second(ahead)}
-        assert found == len(run(conn, runs.run_hint(["a"], marks=marks)))
+        assert found == len(run(conn, claims.run_hint(["a"], marks=marks)))
 
 
 # -- strangers -------------------------------------------------------------------------------
@@ -182,7 +192,7 @@ def test_a_fence_in_another_workers_hands_opens_nothing(conn: Conn) -> None:
     later = NOW + LEASE * 0.9
     pair = [(run_id, held.fence)]
 
-    assert pair == run(conn, runs.run_beat("p", "w2", pair, lease=LEASE, now=later))
+    assert pair == run(conn, workers.run_beat("p", "w2", pair, lease=LEASE, now=later))
     assert "lost" == run(conn, runs.run_fail(thief, "E-RUN-006", "boom"))[0].outcome
     assert "lost" == run(conn, runs.run_release("p", "w2", pair))[0].outcome
     assert "lost" == run(conn, runs.run_complete("p", "w2", [(*pair[0], "1")]))[0].outcome
@@ -197,16 +207,16 @@ def test_a_fence_in_another_workers_hands_opens_nothing(conn: Conn) -> None:
 def test_a_hint_names_only_the_agents_asked_for(conn: Conn) -> None:
     for agent in ("a", "b"):
         start_run(conn, agent)
-    assert ["a"] == [hint.agent for hint in run(conn, runs.run_hint(["a"]))]
+    assert ["a"] == [hint.agent for hint in run(conn, claims.run_hint(["a"]))]
 
 
 def test_a_paused_agent_is_left_out_of_both_hints(conn: Conn) -> None:
     start_run(conn)
     conn.execute("update semel.run set ready_at = %s", (NOW,))
-    run(conn, runs.agent_pause("p", "a"))
+    run(conn, agents.agent_pause("p", "a"))
 
-    assert [] == run(conn, runs.run_hint(["a"]))
-    assert [] == run(conn, runs.run_hint(["a"], marks={("p", "a", 5): NOW}))
+    assert [] == run(conn, claims.run_hint(["a"]))
+    assert [] == run(conn, claims.run_hint(["a"], marks={("p", "a", 5): NOW}))
 
 
 # -- neighbours ------------------------------------------------------------------------------
@@ -223,7 +233,7 @@ def test_a_claim_goes_past_a_run_that_another_is_claiming(conn: Conn, other: Con
     conn.execute("set lock_timeout = '300ms'")
 
     with other.transaction():
-        taken = run(other, runs.run_claim("p", "a", "w", limit=1, lease=LEASE))
+        taken = run(other, claims.run_claim("p", "a", "w", limit=1, lease=LEASE))
         assert [first] == [held.run_id for held in taken]
         assert [next_] == [held.run_id for held in claim(conn)]
 
@@ -232,8 +242,8 @@ def test_an_agents_limit_counts_its_own_runs(conn: Conn) -> None:
     for agent in ("b", "b", "a", "a"):
         start_run(conn, agent)
     limited = [("a", 3, 1, "async"), ("b", 3, None, "async")]
-    run(conn, runs.worker_register("p", "w", host="h", pid=1, slots=1, agents=limited))
-    assert 2 == len(run(conn, runs.run_claim("p", "b", "w", limit=2, lease=LEASE)))
+    run(conn, workers.worker_register("p", "w", host="h", pid=1, slots=1, agents=limited))
+    assert 2 == len(run(conn, claims.run_claim("p", "b", "w", limit=2, lease=LEASE)))
 
     assert 1 == len(claim(conn))
     assert [] == claim(conn)
@@ -248,7 +258,7 @@ def test_a_claim_that_meets_another_at_the_projects_limit_goes_on(
     conn.execute("set lock_timeout = '300ms'")
 
     with other.transaction():
-        assert 1 == len(run(other, runs.run_claim("p", "a", "w", limit=1, lease=LEASE)))
+        assert 1 == len(run(other, claims.run_claim("p", "a", "w", limit=1, lease=LEASE)))
         assert [] == claim(conn)
     assert 1 == len(claim(conn))
 
@@ -268,7 +278,7 @@ def test_a_run_is_not_reaped_while_its_step_is_being_recorded(conn: Conn, other:
 def test_a_suspect_that_is_given_back_stays_apart(conn: Conn) -> None:
     run_id = start_run(conn)
     claim(conn)
-    run(conn, runs.worker_lost("p", "w1"))
+    run(conn, recovery.worker_lost("p", "w1"))
     [held] = claim(conn, lanes=(105,))
 
     run(conn, runs.run_release("p", "w1", [(run_id, held.fence)], now=NOW))

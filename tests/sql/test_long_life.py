@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fix_world import NOW, Conn, one
-from semel.core import inbox, runs, upkeep
+from semel.core import claims, inbox, runs, upkeep
 from semel.db.execute import run
 from semel.model import Alert, Offer
 
@@ -78,7 +78,9 @@ def live_a_step(conn: Conn, n: int, now: Any) -> None:
             project, "am", "a", {}, [alert], body=b"am%d" % n, headers={}, now=now
         )
         run(conn, notification)
-        held = run(conn, runs.run_claim(project, "a", f"w{n}", limit=50, lease=LEASE, now=now))
+        held = run(
+            conn, claims.run_claim(project, "a", f"w{n}", limit=50, lease=LEASE, now=now)
+        )
         for claim in held[1:]:
             done = [(claim.run_id, claim.fence, "null")]
             run(conn, runs.run_complete(project, f"w{n}", done, now=now))

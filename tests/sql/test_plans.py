@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from fix_world import DEAD, LEASE, Conn, one
-from semel.core import inbox, runs
+from semel.core import claims, inbox, recovery, runs, transitions, workers
 from semel.core.call import Call
 from semel.db.execute import run
 from semel.db.pool import connect
@@ -128,7 +128,7 @@ def _table(node: dict[str, Any]) -> str:
 
 
 def held(conn: Conn, worker: str, limit: int) -> list[Claim]:
-    return run(conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, lanes=[5]))
+    return run(conn, claims.run_claim("p", "a", worker, limit=limit, lease=LEASE, lanes=[5]))
 
 
 def now(conn: Conn) -> datetime:
@@ -138,39 +138,39 @@ def now(conn: Conn) -> datetime:
 
 def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
     """What a busy project sends all day, each time with other runs."""
-    claims = held(conn, f"w{turn}", 40)
-    pairs = [(claim.run_id, claim.fence) for claim in claims]
-    mark = claims[0].ready_at
+    taken = held(conn, f"w{turn}", 40)
+    pairs = [(claim.run_id, claim.fence) for claim in taken]
+    mark = taken[0].ready_at
     offers = [
         Offer(source="s", channel="api", id=f"{turn}.{n}", agent="a", body=b"x", compare=True)
         for n in range(20)
     ]
     return {
-        "claim": runs.run_claim(
+        "claim": claims.run_claim(
             "p", "a", f"w{turn}", limit=20, lease=LEASE, lanes=[5], marks=[mark]
         ),
-        "claim from the start": runs.run_claim("p", "a", f"w{turn}", limit=20, lease=LEASE),
-        "claim of the oldest": runs.run_claim(
+        "claim from the start": claims.run_claim("p", "a", f"w{turn}", limit=20, lease=LEASE),
+        "claim of the oldest": claims.run_claim(
             "p", "a", f"w{turn}", limit=20, lease=LEASE, oldest=True
         ),
-        "hint": runs.run_hint(["a"], marks={("p", "a", 5): mark}),
-        "hint from the start": runs.run_hint(["a"]),
-        "beat": runs.run_beat("p", f"w{turn}", pairs, lease=LEASE),
-        "renewal": runs.run_beat(
+        "hint": claims.run_hint(["a"], marks={("p", "a", 5): mark}),
+        "hint from the start": claims.run_hint(["a"]),
+        "beat": workers.run_beat("p", f"w{turn}", pairs, lease=LEASE),
+        "renewal": workers.run_beat(
             "p", f"w{turn}", pairs, lease=LEASE, now=now(conn) + LEASE * 0.6
         ),
         "complete": runs.run_complete("p", f"w{turn}", [(*p, "1") for p in pairs[:10]]),
         "complete again": runs.run_complete("p", f"w{turn}", [(*p, "1") for p in pairs[:10]]),
-        "fail": runs.run_fail(claims[11], "E-RUN-006", "boom"),
-        "fail again": runs.run_fail(claims[11], "E-RUN-006", "boom"),
+        "fail": runs.run_fail(taken[11], "E-RUN-006", "boom"),
+        "fail again": runs.run_fail(taken[11], "E-RUN-006", "boom"),
         "release": runs.run_release("p", f"w{turn}", pairs[12:14]),
-        "cancel": runs.run_cancel("p", claims[14].run_id),
-        "retry": runs.run_retry("p", claims[14].run_id),
-        "sweep": runs.run_reap("p", dead_after=DEAD),
-        "sweep of leases": runs.run_reap("p", dead_after=DEAD, trust=True),
-        "due": runs.run_due("p"),
-        "due of an agent": runs.run_due("p", "a"),
-        "overdue": runs.run_overdue("p"),
+        "cancel": transitions.run_cancel("p", taken[14].run_id),
+        "retry": transitions.run_retry("p", taken[14].run_id),
+        "sweep": recovery.run_reap("p", dead_after=DEAD),
+        "sweep of leases": recovery.run_reap("p", dead_after=DEAD, trust=True),
+        "due": claims.run_due("p"),
+        "due of an agent": claims.run_due("p", "a"),
+        "overdue": transitions.run_overdue("p"),
         "accept": inbox.event_accept("p", offers),
         "accept again": inbox.event_accept("p", offers),
         "start": runs.run_start("p", "a", None, key=f"k{turn}", unique=f"u{turn}"),
@@ -221,7 +221,7 @@ def test_a_pinned_snapshot_does_not_slow_claims_hints_and_sweeps(
         "insert into semel.project (project_id, created_at, swept_at, leases_at, blind_until)"
         " values ('p', now(), now(), now(), now() - interval '1 hour')"
     )
-    run(conn, runs.worker_register("p", "dead", host="h", pid=1, slots=1, agents=[_AGENT]))
+    run(conn, workers.worker_register("p", "dead", host="h", pid=1, slots=1, agents=[_AGENT]))
     read: dict[str, list[int]] = {"claim": [], "hint": [], "sweep": []}
     other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
@@ -229,7 +229,7 @@ def test_a_pinned_snapshot_does_not_slow_claims_hints_and_sweeps(
         one(other, "select count(*) from semel.run")
         mark: datetime | None = None
         for turn in range(TURNS):
-            claim = runs.run_claim(
+            claim = claims.run_claim(
                 "p", "a", "w", limit=BATCH, lease=LEASE, lanes=[5], marks=[mark]
             )
             taken = explained.ask(claim)
@@ -238,13 +238,13 @@ def test_a_pinned_snapshot_does_not_slow_claims_hints_and_sweeps(
             read["claim"].append(explained.buffers)
             ended = [(held.run_id, held.fence, "null") for held in taken]
             run(conn, runs.run_complete("p", "w", ended))
-            explained.ask(runs.run_hint(["a"], marks={("p", "a", 5): mark}))
+            explained.ask(claims.run_hint(["a"], marks={("p", "a", 5): mark}))
             read["hint"].append(explained.buffers)
             if (
                 not TENTH <= turn < TURNS - TENTH
             ):  # else its own updates would be what is measured
                 conn.execute(_DEAD)
-                assert [] == explained.ask(runs.run_reap("p", dead_after=DEAD))
+                assert [] == explained.ask(recovery.run_reap("p", dead_after=DEAD))
                 read["sweep"].append(explained.buffers)
 
     for name, buffers in read.items():

@@ -1,10 +1,12 @@
 """Growth is bounded: what is past its time goes, in batches, and nothing else does."""
 
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from fix_world import LEASE, Conn, one, start_run
-from semel.core import inbox, runs, upkeep
+from semel.core import claims, inbox, runs, upkeep, workers
+from semel.core.deliveries import delivery_read
 from semel.db.execute import run
 from semel.model import Alert, Offer
 
@@ -21,7 +23,7 @@ def accept(conn: Conn, name: str, now: datetime | None = None) -> Any:
 
 
 def finish(conn: Conn, *run_ids: Any) -> None:
-    held = run(conn, runs.run_claim("p", "a", "w", limit=100, lease=LEASE))
+    held = run(conn, claims.run_claim("p", "a", "w", limit=100, lease=LEASE))
     run(
         conn,
         runs.run_complete(
@@ -124,7 +126,7 @@ def test_history_is_dropped_by_partition_but_never_before_its_id(conn: Conn) -> 
 
 def test_deliveries_and_their_bodies_go_with_time(conn: Conn) -> None:
     start = clock(conn)
-    accept(conn, "e", start)
+    accept(conn, "e" * 2000, start)
     assert 1 == one(conn, "select count(*) from semel.body")
 
     run(conn, upkeep.partitions_drop(30 * DAY, 7 * DAY, now=start + 9 * DAY))
@@ -133,6 +135,22 @@ def test_deliveries_and_their_bodies_go_with_time(conn: Conn) -> None:
     assert 0 == one(conn, "select count(*) from semel.deliveries")
     assert 0 == one(conn, "select count(*) from semel.body")
     assert 1 == one(conn, "select count(*) from semel.events")
+
+
+def test_a_large_body_is_kept_once_for_its_content_and_a_small_one_by_its_delivery(
+    conn: Conn,
+) -> None:
+    small, large = b"s" * 1024, b"l" * 1025
+    for body in (small, small, large, large, b""):
+        run(conn, inbox.event_accept("p", [Offer(source="s", channel="api", body=body)]))
+
+    assert [(large,)] == conn.execute("select content from semel.body").fetchall()
+    told = conn.execute("select delivery_id, body_digest, body_bytes from semel.deliveries")
+    kept = {
+        (run(conn, delivery_read("p", name)).body, digest, size)  # type: ignore[union-attr]
+        for name, digest, size in told
+    }
+    assert {(body, sha256(body).hexdigest(), len(body)) for body in (small, large, b"")} == kept
 
 
 def test_large_inputs_go_with_their_run_and_not_before(conn: Conn) -> None:
@@ -150,8 +168,8 @@ def test_workers_are_forgotten_a_day_after_their_last_beat_unless_they_hold_runs
     conn: Conn,
 ) -> None:
     start_run(conn)
-    run(conn, runs.run_claim("p", "a", "holder", limit=1, lease=LEASE))
-    run(conn, runs.worker_register("p", "idle", host="h", pid=1, slots=1, agents=[]))
+    run(conn, claims.run_claim("p", "a", "holder", limit=1, lease=LEASE))
+    run(conn, workers.worker_register("p", "idle", host="h", pid=1, slots=1, agents=[]))
     later = clock(conn) + 2 * DAY
 
     assert 1 == run(conn, upkeep.worker_expire("p", now=later))
@@ -165,7 +183,7 @@ def test_upkeep_asks_only_for_what_a_project_needs(conn: Conn) -> None:
     start_run(conn, project="late", delay=timedelta(minutes=1))
     start_run(conn, project="over", deadline=timedelta(minutes=1))
     start_run(conn, project="busy")
-    run(conn, runs.run_claim("busy", "a", "w", limit=1, lease=LEASE))
+    run(conn, claims.run_claim("busy", "a", "w", limit=1, lease=LEASE))
 
     def needs(after: float) -> dict[str, tuple[bool, bool, bool]]:
         found = run(conn, upkeep.due_projects(now=now + timedelta(seconds=after)))

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status
-from semel.core import runs, steps
+from semel.core import claims, recovery, runs, steps, transitions, workers
 from semel.db.execute import run
 from semel.errors import BadKey, BadRequest
 from semel.model import Claim
@@ -18,7 +18,7 @@ def claim(
     conn: Conn, worker: str = "w1", *, limit: int = 10, now: Any = NOW, **more: Any
 ) -> list[Claim]:
     return run(
-        conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, now=now, **more)
+        conn, claims.run_claim("p", "a", worker, limit=limit, lease=LEASE, now=now, **more)
     )
 
 
@@ -34,7 +34,7 @@ def complete(conn: Conn, held: Claim, worker: str | None = None, result: Any = N
 
 
 def reap(conn: Conn, at: float, *, trust: bool = True) -> list[Any]:
-    return run(conn, runs.run_reap("p", dead_after=DEAD, trust=trust, now=second(at)))
+    return run(conn, recovery.run_reap("p", dead_after=DEAD, trust=trust, now=second(at)))
 
 
 def test_a_claim_leases_counts_and_fences(conn: Conn) -> None:
@@ -82,11 +82,11 @@ def test_a_failure_waits_and_then_is_claimed_again(conn: Conn) -> None:
     failed = runs.run_fail(held, "E-RUN-006", "boom", delay=timedelta(seconds=10), now=NOW)
     assert ["retry", "already"] == [run(conn, failed)[0].outcome for _ in range(2)]
 
-    assert 0 == run(conn, runs.run_due("p", now=second(9.9)))
-    assert not run(conn, runs.run_hint(["a"], now=second(9.9)))
-    assert [None] == [h.lane for h in run(conn, runs.run_hint(["a"], now=second(10)))]
+    assert 0 == run(conn, claims.run_due("p", now=second(9.9)))
+    assert not run(conn, claims.run_hint(["a"], now=second(9.9)))
+    assert [None] == [h.lane for h in run(conn, claims.run_hint(["a"], now=second(10)))]
     assert [] == claim(conn)
-    assert 1 == run(conn, runs.run_due("p", "a", now=second(10)))
+    assert 1 == run(conn, claims.run_due("p", "a", now=second(10)))
     [again] = claim(conn)
     assert (2, 3) == (again.attempt, again.fence)
     assert ("boom", "E-RUN-006") == (
@@ -140,13 +140,33 @@ def test_a_release_uses_no_attempt_ten_times_and_then_does(conn: Conn) -> None:
     assert "lost" == run(conn, runs.run_release("p", "w1", [(run_id, 1)], now=NOW))[0].outcome
 
 
+def test_a_run_has_started_with_its_first_claim_and_lives_from_its_last(conn: Conn) -> None:
+    run_id = start_run(conn)
+    assert (None, None) == (row(conn, run_id)["started_at"], row(conn, run_id)["heartbeat_at"])
+    seen = []
+    for at in (0, 1000, 2000):
+        [held] = claim(conn, now=second(at))
+        seen.append((row(conn, run_id)["started_at"], row(conn, run_id)["heartbeat_at"]))
+        run(conn, runs.run_fail(held, "E-RUN-006", "boom", now=second(at)))
+    run(conn, transitions.run_retry("p", run_id, now=second(3000)))
+    assert NOW == row(conn, run_id)["started_at"]
+    [held] = claim(conn, now=second(4000))
+    assert "won" == complete(conn, held)
+
+    assert [(NOW, NOW), (NOW, second(1000)), (NOW, second(2000))] == seen
+    assert (NOW, second(4000)) == (
+        row(conn, run_id)["started_at"],
+        row(conn, run_id)["heartbeat_at"],
+    )
+
+
 def test_a_beat_renews_past_half_of_the_lease_and_names_what_is_lost(conn: Conn) -> None:
     kept, lost = start_run(conn), start_run(conn)
     held = {c.run_id: c.fence for c in claim(conn)}
 
     def beat(at: float, worker: str = "w1") -> list[Any]:
         return run(
-            conn, runs.run_beat("p", worker, list(held.items()), lease=LEASE, now=second(at))
+            conn, workers.run_beat("p", worker, list(held.items()), lease=LEASE, now=second(at))
         )
 
     assert [] == beat(140)
@@ -163,7 +183,9 @@ def test_a_silent_worker_loses_its_runs_and_a_beating_one_keeps_them(conn: Conn)
     silent, beating = start_run(conn), start_run(conn)
     [first] = claim(conn, "silent", limit=1)
     [other] = claim(conn, "beating", limit=1)
-    run(conn, runs.run_beat("p", "beating", [(other.run_id, 1)], lease=LEASE, now=second(25)))
+    run(
+        conn, workers.run_beat("p", "beating", [(other.run_id, 1)], lease=LEASE, now=second(25))
+    )
 
     assert [] == reap(conn, 30)
     [reaped] = reap(conn, 30.1)
@@ -186,7 +208,7 @@ def test_a_run_without_a_worker_row_is_judged_by_its_lease(conn: Conn) -> None:
 def test_a_lease_that_passed_is_reaped_though_its_worker_beats(conn: Conn) -> None:
     run_id = start_run(conn)
     claim(conn)
-    run(conn, runs.run_beat("p", "w1", [], lease=LEASE, now=second(299)))
+    run(conn, workers.run_beat("p", "w1", [], lease=LEASE, now=second(299)))
 
     assert [run_id] == [r.run_id for r in reap(conn, 300.1)]
 
@@ -197,7 +219,7 @@ def test_a_reaped_run_is_claimed_alone_and_never_with_others(conn: Conn) -> None
     reap(conn, 31)
     ordinary = start_run(conn)
 
-    hint = run(conn, runs.run_hint(["a"]))
+    hint = run(conn, claims.run_hint(["a"]))
     assert [5, 105] == sorted(h.lane or 0 for h in hint)
     assert [ordinary] == [c.run_id for c in claim(conn, "w2")]
     [again] = claim(conn, "w2~1", limit=1, lanes=ALONE)
@@ -222,7 +244,7 @@ def test_after_an_outage_nobody_is_judged_until_everybody_could_beat(conn: Conn)
     claim(conn)
     assert [] == reap(conn, 1, trust=False)  # the first sweep ever is blind as well
     for at in range(31, 45, 5):
-        run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(at)))
+        run(conn, workers.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(at)))
         assert [] == reap(conn, at, trust=False)
 
     # 400 s without a sweep: the database was away, and so were the beats.
@@ -243,9 +265,9 @@ def test_a_clock_that_stepped_back_reaps_nobody(conn: Conn) -> None:
     assert [] == reap(conn, -3600, trust=False)
     assert second(-3600) == one(conn, "select beat_at from semel.workers")
     for at in range(-3595, -3570, 5):
-        run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(at)))
+        run(conn, workers.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(at)))
         assert [] == reap(conn, at, trust=False)
-    run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(-3566)))
+    run(conn, workers.run_beat("p", "w1", [(run_id, 1)], lease=LEASE, now=second(-3566)))
     assert [] == reap(conn, -3565, trust=False)
     assert "RUNNING" == status(conn, run_id)
 
@@ -255,7 +277,7 @@ def test_a_known_death_is_judged_at_once(conn: Conn) -> None:
     claim(conn, "dead", limit=1)
     claim(conn, "alive", limit=1)
 
-    lost = run(conn, runs.worker_lost("p", "dead", now=second(1)))
+    lost = run(conn, recovery.worker_lost("p", "dead", now=second(1)))
 
     assert [run_id] == [r.run_id for r in lost]
     assert "RUNNING" == status(conn, neighbour)
@@ -309,8 +331,8 @@ def test_a_delayed_run_waits_for_its_time(conn: Conn) -> None:
     created = one(conn, "select created_at from semel.runs")
 
     assert [] == claim(conn)
-    assert 0 == run(conn, runs.run_due("p", now=created + timedelta(minutes=59)))
-    assert 1 == run(conn, runs.run_due("p", now=created + timedelta(minutes=61)))
+    assert 0 == run(conn, claims.run_due("p", now=created + timedelta(minutes=59)))
+    assert 1 == run(conn, claims.run_due("p", now=created + timedelta(minutes=61)))
     assert 1 == len(claim(conn))
 
 
@@ -353,7 +375,7 @@ def test_a_worker_that_leaves_gives_back_a_claim_it_never_read(conn: Conn) -> No
     run_id = start_run(conn, max_attempts=1)
     claim(conn)
 
-    run(conn, runs.worker_stop("p", "w1"))
+    run(conn, workers.worker_stop("p", "w1"))
 
     assert ("PENDING", 1) == (status(conn, run_id), row(conn, run_id)["attempt_count"])
     assert [1] == [c.attempt for c in claim(conn, "w2")]
@@ -364,5 +386,5 @@ def test_every_beat_is_written_however_soon_after_the_last(conn: Conn) -> None:
     start_run(conn)
     [held] = claim(conn)
     for at in (0.1, 0.2, 0.3):
-        run(conn, runs.run_beat("p", "w1", [(held.run_id, 1)], lease=LEASE, now=second(at)))
+        run(conn, workers.run_beat("p", "w1", [(held.run_id, 1)], lease=LEASE, now=second(at)))
         assert second(at) == one(conn, "select beat_at from semel.workers")

@@ -15,6 +15,7 @@ PURE = {
     "parts_digest",
     "uuid_at",
     "uuid_floor",
+    "uuid_time",
     "run_lane",
     "input_digest",
 }
@@ -27,10 +28,12 @@ INTERNAL = {
     "run_create",
     "run_end",
     "run_lose",
+    "run_status",
     "run_allowance",
     "attempt_record",
     "worker_touch",
     "body_keep",
+    "orphans_drop",
 }
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from fix_world import LEASE, NOW, Conn, one, row, start_run, status
-from semel.core import runs
+from semel.core import agents, claims, recovery, runs, transitions, workers
 from semel.db.execute import run
 from semel.model import Claim
 
 
 def claim(conn: Conn, worker: str = "w1", *, limit: int = 10, **more: Any) -> list[Claim]:
-    return run(conn, runs.run_claim("p", "a", worker, limit=limit, lease=LEASE, **more))
+    return run(conn, claims.run_claim("p", "a", worker, limit=limit, lease=LEASE, **more))
 
 
 def complete(conn: Conn, held: Claim) -> str:
@@ -22,11 +22,11 @@ def complete(conn: Conn, held: Claim) -> str:
 
 
 def cancel(conn: Conn, run_id: Any) -> Any:
-    return run(conn, runs.run_cancel("p", run_id, reason="no longer wanted"))
+    return run(conn, transitions.run_cancel("p", run_id, reason="no longer wanted"))
 
 
 def retry(conn: Conn, run_id: Any) -> Any:
-    return run(conn, runs.run_retry("p", run_id))
+    return run(conn, transitions.run_retry("p", run_id))
 
 
 def test_a_pending_run_is_cancelled_and_never_claimed(conn: Conn) -> None:
@@ -52,7 +52,7 @@ def test_a_running_run_is_cancelled_its_worker_told_and_its_success_refused(conn
 
     assert ("won", "RUNNING") == cancel(conn, run_id)
 
-    assert [(run_id, 1)] == run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE))
+    assert [(run_id, 1)] == run(conn, workers.run_beat("p", "w1", [(run_id, 1)], lease=LEASE))
     assert "lost" == complete(conn, held)
     assert row(conn, run_id)["fence"] > held.fence
     assert [("ended", "E-RUN-005")] == conn.execute(
@@ -83,7 +83,7 @@ def test_a_cancel_that_is_rolled_back_has_no_effect(conn: Conn) -> None:
         cancel(conn, run_id)
 
     assert "RUNNING" == status(conn, run_id)
-    assert [] == run(conn, runs.run_beat("p", "w1", [(run_id, 1)], lease=LEASE))
+    assert [] == run(conn, workers.run_beat("p", "w1", [(run_id, 1)], lease=LEASE))
     assert "won" == complete(conn, held)
 
 
@@ -108,7 +108,7 @@ def test_a_retry_allows_max_attempts_more_and_the_count_goes_on(conn: Conn) -> N
 def test_a_zombie_of_before_a_retry_is_refused(conn: Conn) -> None:
     run_id = start_run(conn, max_attempts=1)
     [zombie] = claim(conn)
-    run(conn, runs.worker_lost("p", "w1"))
+    run(conn, recovery.worker_lost("p", "w1"))
     retry(conn, run_id)
     [owner] = claim(conn)
 
@@ -131,12 +131,12 @@ def test_a_deadline_fails_a_run_in_any_live_state(conn: Conn) -> None:
     claimed = claim(conn, limit=1)[0].run_id
     passed = one(conn, "select min(deadline_at) from semel.runs") + timedelta(seconds=1)
 
-    assert {waiting, running} == set(run(conn, runs.run_overdue("p", now=passed)))
+    assert {waiting, running} == set(run(conn, transitions.run_overdue("p", now=passed)))
 
     assert {"FAILED"} == {status(conn, waiting), status(conn, running)}
     assert {"E-RUN-004"} == {row(conn, i)["failure_code"] for i in (waiting, running)}
     assert "PENDING" == status(conn, in_time)
-    assert [(claimed, 1)] == run(conn, runs.run_beat("p", "w1", [(claimed, 1)], lease=LEASE))
+    assert [(claimed, 1)] == run(conn, workers.run_beat("p", "w1", [(claimed, 1)], lease=LEASE))
 
 
 def test_a_unique_key_has_one_live_run(conn: Conn) -> None:
@@ -149,7 +149,7 @@ def test_a_unique_key_has_one_live_run(conn: Conn) -> None:
     assert "new" == run(conn, runs.run_start("p", "b", None, unique="u")).outcome
     [held] = claim(conn)
     assert "exists" == start().outcome
-    run(conn, runs.worker_lost("p", "w1"))
+    run(conn, recovery.worker_lost("p", "w1"))
     assert "exists" == start().outcome
     [held] = claim(conn, lanes=(105,))
     complete(conn, held)
@@ -168,15 +168,15 @@ def test_a_retry_into_a_held_unique_key_is_refused(conn: Conn) -> None:
 def test_a_paused_agent_is_neither_hinted_nor_claimed(conn: Conn) -> None:
     start_run(conn)
 
-    assert ["won", "already"] == [run(conn, runs.agent_pause("p", "a")) for _ in range(2)]
-    assert [] == run(conn, runs.run_hint(["a"]))
+    assert ["won", "already"] == [run(conn, agents.agent_pause("p", "a")) for _ in range(2)]
+    assert [] == run(conn, claims.run_hint(["a"]))
     assert [] == claim(conn)
-    assert ["won", "already"] == [run(conn, runs.agent_resume("p", "a")) for _ in range(2)]
-    assert 1 == len(run(conn, runs.run_hint(["a"]))) == len(claim(conn))
+    assert ["won", "already"] == [run(conn, agents.agent_resume("p", "a")) for _ in range(2)]
+    assert 1 == len(run(conn, claims.run_hint(["a"]))) == len(claim(conn))
 
 
 def limit(conn: Conn, agent: int | None, project: int | None = None) -> None:
-    worker = runs.worker_register(
+    worker = workers.worker_register(
         "p", "w", host="h", pid=1, slots=1, agents=[("a", 3, agent, "async")]
     )
     run(conn, worker)
@@ -197,7 +197,7 @@ def test_a_limit_is_exact_and_heals_itself(
     assert [] == claim(conn, "w3")
     complete(conn, held[0])
     assert 1 == len(claim(conn, "w3"))
-    run(conn, runs.worker_lost("p", "w2"))
+    run(conn, recovery.worker_lost("p", "w2"))
     assert 1 == len(claim(conn, "w3"))
 
 
@@ -233,9 +233,9 @@ def test_a_mark_bounds_a_claim_and_a_look_from_the_start_finds_what_is_behind_it
     )
     mark = NOW + timedelta(seconds=1)
 
-    marked = run(conn, runs.run_hint(["a"], marks={("p", "a", 5): mark}))
+    marked = run(conn, claims.run_hint(["a"], marks={("p", "a", 5): mark}))
     assert [mark] == [h.ready_at for h in marked]
-    assert [NOW] == [h.ready_at for h in run(conn, runs.run_hint(["a"]))]
+    assert [NOW] == [h.ready_at for h in run(conn, claims.run_hint(["a"]))]
     assert [ahead] == [c.run_id for c in claim(conn, lanes=[5], marks=[mark])]
     assert [behind] == [c.run_id for c in claim(conn, lanes=[5], marks=[NOW])]
 

@@ -61,10 +61,12 @@ def show_run(project: str, run_id: UUID) -> Call[Record | None]:
         "    order by e.first_seen_at), '[]') from semel.run_events as e"
         "    where e.project_id = r.project_id and e.run_id = r.run_id),"
         " 'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) - '{project_id,run_id}'::text[]"
-        "    order by d.received_at, d.delivery_id), '[]') from semel.deliveries as d"
-        "    where d.project_id = r.project_id and d.event_id in ("
-        "      select e.event_id from semel.run_events as e"
-        "      where e.project_id = r.project_id and e.run_id = r.run_id)),"
+        "    order by d.received_at, d.delivery_id), '[]') from ("
+        "      select distinct e.event_id from semel.run_events as e"
+        "      where e.project_id = r.project_id and e.run_id = r.run_id) as e"
+        "    cross join lateral semel.deliveries_of(r.project_id, e.event_id) as f"
+        "    join semel.deliveries as d on d.project_id = r.project_id"
+        "      and d.received_at = f.received_at and d.delivery_id = f.delivery_id),"
         " 'steps', (select coalesce(jsonb_agg(to_jsonb(s) - '{project_id,run_id}'::text[]"
         "    order by s.recorded_at), '[]') from semel.steps as s"
         "    where s.project_id = r.project_id and s.run_id = r.run_id))"
@@ -97,8 +99,9 @@ def show_event(project: str, event_id: UUID) -> Call[Record | None]:
     return Call(
         "select to_jsonb(e) || jsonb_build_object('deliveries',"
         " (select coalesce(jsonb_agg(to_jsonb(d) order by d.received_at, d.delivery_id), '[]')"
-        "  from semel.deliveries as d"
-        "  where d.project_id = e.project_id and d.event_id = e.event_id))"
+        "  from semel.deliveries_of(e.project_id, e.event_id) as f join semel.deliveries as d"
+        "    on d.project_id = e.project_id"
+        "    and d.received_at = f.received_at and d.delivery_id = f.delivery_id))"
         " from semel.events as e where e.project_id = %s and e.event_id = %s",
         (project, event_id),
         _record,
@@ -106,13 +109,31 @@ def show_event(project: str, event_id: UUID) -> Call[Record | None]:
 
 
 def explain_event(project: str, source: str, provider_id: str) -> Call[list[Record]]:
-    """Every delivery of one provider's id, oldest first: what became of it, and why."""
+    """
+    Every kept delivery of one provider's id, oldest first: what became of it, and why.
+
+    Also those of its earlier lives, whose memory has ended and which no row of `events` names any
+    more. No index has what senders call their events, so this reads the project's deliveries
+    through once: for an operator, not for a program's every request. At most 1000.
+    """
     return Call(
-        "select to_jsonb(d) from semel.deliveries as d where d.project_id = %s"
-        " and d.event_id = (select e.event_id from semel.events as e"
-        "   where e.project_id = d.project_id and e.dedupe_key = semel.event_key(%s, %s))"
-        " order by d.received_at, d.delivery_id limit 1000",
-        (project, source, provider_id),
+        "with named as materialized ("
+        "  select d.received_at, d.delivery_id, d.event_id, d.verdict from semel.deliveries as d"
+        "  where d.project_id = %s and d.source = %s and d.provider_event_id = %s"
+        "), lives as materialized ("
+        "  select e.event_id from semel.events as e"
+        "  where e.project_id = %s and e.dedupe_key = semel.event_key(%s, %s)"
+        "  union select n.event_id from named as n where n.verdict = 'new'"
+        "), wanted as materialized ("
+        "  select n.received_at, n.delivery_id from named as n"
+        # What arrived without a name of its own, such as a reminder, speaks of one of these.
+        "  union select f.received_at, f.delivery_id from lives as l"
+        "  cross join lateral semel.deliveries_of(%s, l.event_id) as f"
+        ") select d.record from wanted as w cross join lateral ("
+        "  select to_jsonb(d) as record from semel.deliveries as d where d.project_id = %s"
+        "  and d.received_at = w.received_at and d.delivery_id = w.delivery_id limit 1) as d"
+        " order by w.received_at, w.delivery_id limit 1000",
+        (project, source, provider_id, project, source, provider_id, project, project),
         _records,
     )
 

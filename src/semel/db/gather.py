@@ -2,8 +2,10 @@
 Group commit: what arrives while one batch is on its way makes the next.
 
 Alone, an item waits for nobody; under load one transaction carries hundreds. Each caller is
-answered after the commit of its batch. A batch that fails is sent again one by one, side by side
-and out of the next batch's way, so that a bad or slow item costs only itself.
+answered after the commit of its batch. Items that share a name go in successive batches, in
+their order. A batch that fails is sent again one by one, side by side and out of the next
+batch's way, so that a bad or slow item costs only itself. An item whose caller has gone is not
+sent any more, unless it is on its way already.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 
 I = TypeVar("I")  # noqa: E741 - an item
 O = TypeVar("O")  # noqa: E741 - its outcome
@@ -28,31 +30,48 @@ class Gather(Generic[I, O]):
 
     Args:
         send: Takes a batch and answers one outcome for each item, in order.
+        alone: Sends one item of a batch that failed; `send` if None.
+        again: Whether an item that failed in a batch of its own is sent alone too.
+        names: What of an item may be in a batch only once.
         batch_max: Items of one batch.
     """
 
     def __init__(
-        self, send: Callable[[Sequence[I]], Awaitable[Sequence[O]]], *, batch_max: int = 256
+        self,
+        send: Callable[[Sequence[I]], Awaitable[Sequence[O]]],
+        *,
+        alone: Callable[[I], Awaitable[O]] | None = None,
+        again: Callable[[Exception], bool] = lambda _error: False,
+        names: Callable[[I], Collection[Hashable]] = lambda _item: (),
+        batch_max: int = 256,
     ) -> None:
         self._send = send
+        self._alone = alone
+        self._again = again
+        self._names = names
         self._batch_max = batch_max
-        self._waiting: list[tuple[I, asyncio.Future[O]]] = []
+        self._waiting: dict[asyncio.Future[O], I] = {}  # in the order of their arrival
         self._task: asyncio.Task[None] | None = None
-        self._strays: set[asyncio.Task[None]] = set()
+        self._strays: dict[asyncio.Task[None], Collection[Hashable]] = {}
         self._few = asyncio.Semaphore(STRAYS_MAX)
 
     async def add(self, item: I) -> O:
         """
         Send *item* with whatever else there is; answers its outcome.
 
+        Cancelled before it is sent, it never is.
+
         Raises:
             Exception: what sending it alone raised.
         """
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
+        self._waiting[future] = item
         if self._task is None:
             self._task = asyncio.create_task(self._send_on())
-        return await future
+        try:
+            return await future
+        finally:
+            self._waiting.pop(future, None)
 
     async def close(self) -> None:
         """Stop. What was not sent is cancelled; its callers are."""
@@ -63,14 +82,31 @@ class Gather(Generic[I, O]):
 
     async def _send_on(self) -> None:
         try:
-            while self._waiting:
-                batch = self._waiting[: self._batch_max]
-                del self._waiting[: self._batch_max]
+            while batch := self._take():
                 await self._settle(batch)
         finally:
             self._task = None
-            for _, future in self._waiting:
+            for future in self._waiting:
                 future.cancel()
+
+    def _take(self) -> list[tuple[I, asyncio.Future[O]]]:
+        """The next batch; what shares a name with one that is sent alone goes behind it."""
+        batch: list[tuple[I, asyncio.Future[O]]] = []
+        astray = {name for names in self._strays.values() for name in names}
+        taken: set[Hashable] = set()
+        for future, item in list(self._waiting.items()):
+            if len(batch) == self._batch_max:
+                break
+            names = self._names(item)
+            if not astray.isdisjoint(names):
+                del self._waiting[future]
+                self._stray((item, future))
+                continue
+            if taken.isdisjoint(names):
+                del self._waiting[future]
+                batch.append((item, future))
+            taken.update(names)
+        return batch
 
     async def _settle(self, batch: Sequence[tuple[I, asyncio.Future[O]]]) -> None:
         try:
@@ -80,11 +116,9 @@ class Gather(Generic[I, O]):
                 future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it belongs to who waits, one by one
-            if len(batch) > 1:
+            if len(batch) > 1 or self._again(error):
                 for entry in batch:
-                    stray = asyncio.create_task(self._settle_alone(entry))
-                    self._strays.add(stray)
-                    stray.add_done_callback(self._strays.discard)
+                    self._stray(entry)
             elif not batch[0][1].done():
                 batch[0][1].set_exception(error)
             return
@@ -92,6 +126,27 @@ class Gather(Generic[I, O]):
             if not future.done():  # who waited may have gone
                 future.set_result(outcome)
 
+    def _stray(self, entry: tuple[I, asyncio.Future[O]]) -> None:
+        task = asyncio.create_task(self._settle_alone(entry))
+        self._strays[task] = self._names(entry[0])
+        task.add_done_callback(self._strays.pop)
+
     async def _settle_alone(self, entry: tuple[I, asyncio.Future[O]]) -> None:
-        async with self._few:
-            await self._settle([entry])
+        item, future = entry
+        try:
+            async with self._few:
+                if future.done():
+                    return
+                if self._alone is None:
+                    [outcome] = await self._send([item])
+                else:
+                    outcome = await self._alone(item)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to who waits
+            if not future.done():
+                future.set_exception(error)
+            return
+        if not future.done():
+            future.set_result(outcome)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 from semel import log
-from semel.core import inbox, runs
+from semel.core import inbox
+from semel.core.agents import agent_wake
 from semel.db.execute import arun
 from semel.db.gather import Gather
 from semel.db.stops import stop_here
@@ -232,7 +233,7 @@ class Acceptor:
             return
         try:
             async with self._pool.connection() as conn:
-                await arun(conn, runs.agent_wake(due))
+                await arun(conn, agent_wake(due))
         except psycopg.Error as error:
             log.event("workers.unwoken", reason=type(error).__name__)
 

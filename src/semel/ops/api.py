@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from semel.config.settings import PROJECT
-from semel.core import reads, runs
+from semel.core import reads, transitions
 from semel.core.text import load_object
 from semel.core.tokens import token_check
 from semel.db.execute import arun
@@ -116,7 +116,7 @@ class Api:
     async def cancel_run(self, request: Request) -> Response:
         """End a run that has not ended."""
         run_id, reason = await self._operate(request)
-        call = runs.run_cancel(
+        call = transitions.run_cancel(
             request.path_params["project"], run_id, reason=reason or "cancelled over the API"
         )
         outcome, found = await self._run(call)
@@ -125,7 +125,9 @@ class Api:
     async def retry_run(self, request: Request) -> Response:
         """Let a failed or cancelled run start again."""
         run_id, _ = await self._operate(request)
-        outcome, found = await self._run(runs.run_retry(request.path_params["project"], run_id))
+        outcome, found = await self._run(
+            transitions.run_retry(request.path_params["project"], run_id)
+        )
         return _operated(run_id, outcome, found, "PENDING")
 
     async def _operate(self, request: Request) -> tuple[UUID, str | None]:

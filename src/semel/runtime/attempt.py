@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semel import log
-from semel.core import runs
+from semel.core import recovery, runs, workers
 from semel.runtime.handlers import Run
 from semel.runtime.outcome import Crashed, Done, Failed, Outcome, Stopped, of_error, of_result
 
@@ -104,7 +104,7 @@ class Attempt:
         self.stopped = isinstance(outcome, Stopped)
         if self.alone and not self.stopped:
             await self._shop.link.insist(
-                runs.worker_stop(self.claim.project, self.claim.worker)
+                workers.worker_stop(self.claim.project, self.claim.worker)
             )
         if answer in {"won", "already"}:
             return  # what went well is counted, not logged: there may be thousands a second
@@ -162,7 +162,7 @@ class Attempt:
             case Crashed(reason) if self.alone:
                 # Its identity died with it: the same judgement as the reaper's, at once.
                 reaped = await self._shop.link.insist(
-                    runs.worker_lost(self.claim.project, self.claim.worker)
+                    recovery.worker_lost(self.claim.project, self.claim.worker)
                 )
                 log.event("run.crashed", run=str(self.claim.run_id), reason=reason)
                 return reaped[0].outcome if reaped else "lost"

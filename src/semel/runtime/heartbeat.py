@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from semel import log
-from semel.core import runs
+from semel.core import workers
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.runtime.held import boottime
@@ -88,7 +88,7 @@ class Heartbeat:
         groups.setdefault(self._home, [])
         for (project, worker), attempts in groups.items():
             named = [h.key for h in attempts]
-            lost = run(self._conn, runs.run_beat(project, worker, named, lease=lease))
+            lost = run(self._conn, workers.run_beat(project, worker, named, lease=lease))
             # A beat renews only past half of the lease, so half is what it vouches for.
             kept = [h for h in attempts if h.key not in lost]
             self._held.trust(kept, began + lease.total_seconds() / 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
 
 from semel.core import runs
+from semel.core.agents import agent_wake
 from semel.db.execute import on
 from semel.db.wake import Bell, outside_transaction
 from semel.errors import KeyConflict
@@ -100,7 +101,7 @@ def wake(conn: Any, *agents: str) -> Awaitable[None] | None:
     Args:
         conn: As for `start`; `await` the answer where it is async.
     """
-    return on(conn, runs.agent_wake(agents))
+    return on(conn, agent_wake(agents))
 
 
 _BELL = Bell()

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from semel import log
-from semel.core import runs, upkeep
+from semel.core import claims, recovery, transitions, upkeep
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.runtime.held import boottime
@@ -122,13 +122,15 @@ class Upkeep:
             self._purge(conn, need.project)
 
     def _due(self, conn: psycopg.Connection[Any], project: str) -> int:
-        overdue = run(conn, runs.run_overdue(project))
+        overdue = run(conn, transitions.run_overdue(project))
         for run_id in overdue:
             log.event("run.overdue", project=project, run=str(run_id))
-        return run(conn, runs.run_due(project)) + len(overdue)
+        return run(conn, claims.run_due(project)) + len(overdue)
 
     def _reap(self, conn: psycopg.Connection[Any], project: str) -> int:
-        reaped = run(conn, runs.run_reap(project, dead_after=self._settings.worker.dead_after))
+        reaped = run(
+            conn, recovery.run_reap(project, dead_after=self._settings.worker.dead_after)
+        )
         for one in reaped:
             log.event(
                 "run.reaped",

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from semel import log
-from semel.core import runs
+from semel.core import runs, workers
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.runtime.held import boottime
@@ -94,4 +94,4 @@ class Watchdog:
             for (project, worker), attempts in self._held.by_worker().items():
                 kept = [a.key for a in attempts if not a.lost]
                 run(conn, runs.run_release(project, worker, kept))
-            run(conn, runs.worker_stop(*self._home))
+            run(conn, workers.worker_stop(*self._home))

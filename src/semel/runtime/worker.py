@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from semel import log
-from semel.core import runs
+from semel.core import runs, workers
 from semel.db.link import Link
 from semel.db.wake import woken
 from semel.runtime.attempt import Attempt, Shop
@@ -180,7 +180,7 @@ class Worker:
             return  # a pooler passes no notification on; polling is enough
         async for agent in woken(self._dsn):
             if not agent or agent in self._app.agents:
-                self._claimer.wake()
+                self._claimer.wake(agent)
                 self._woken = True
                 self._freed.set()
 
@@ -188,7 +188,10 @@ class Worker:
         """Visit each pair that has work once; answers how many runs were claimed."""
         if self.free <= 0 or self._heart.paused:
             return 0
-        pairs = await self._claimer.waiting()
+        claimed = await self._visit(self._claimer.guessed())
+        return claimed or await self._visit(await self._claimer.waiting())
+
+    async def _visit(self, pairs: list[Pair]) -> int:
         claimed = 0
         for n, pair in enumerate(pairs):
             # What is free is shared out evenly over the pairs that are still to be visited.
@@ -270,7 +273,7 @@ class Worker:
             for a in self._app.agents.values()
         ]
         await self._claims.run(
-            runs.worker_register(
+            workers.worker_register(
                 project,
                 self.id,
                 host=socket.gethostname(),
@@ -340,7 +343,7 @@ class Worker:
                     for run_id, _ in named:
                         log.event("run.released", run=str(run_id))
                 for project in self._met:
-                    await self._claims.run(runs.worker_stop(project, self.id))
+                    await self._claims.run(workers.worker_stop(project, self.id))
         except Exception as error:  # noqa: BLE001 - leaving must end
             log.event("worker.failed_release", reason=type(error).__name__)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from semel.config.settings import AGENT
-from semel.core import reads, runs
+from semel.core import agents, reads
 from semel.db.execute import run
 from semel.ops.cli.command import Desk, command, group
 
@@ -54,7 +54,7 @@ def list_(desk: Desk) -> None:
 def pause(desk: Desk, name: Name) -> None:
     """Claim no run of AGENT in the project until it is resumed; what runs goes on."""
     with desk.connection() as conn:
-        outcome = run(conn, runs.agent_pause(desk.project, name))
+        outcome = run(conn, agents.agent_pause(desk.project, name))
     said = "paused" if outcome == "won" else "was paused before"
     _answer(desk, name, outcome, said)
 
@@ -63,7 +63,7 @@ def pause(desk: Desk, name: Name) -> None:
 def resume(desk: Desk, name: Name) -> None:
     """Claim runs of AGENT in the project again."""
     with desk.connection() as conn:
-        outcome = run(conn, runs.agent_resume(desk.project, name))
+        outcome = run(conn, agents.agent_resume(desk.project, name))
     said = "resumed" if outcome == "won" else "was not paused"
     _answer(desk, name, outcome, said)
 

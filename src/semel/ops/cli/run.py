@@ -6,7 +6,7 @@ from uuid import UUID
 import psycopg
 import typer
 
-from semel.core import projects, reads, runs
+from semel.core import projects, reads, runs, transitions
 from semel.core.text import load
 from semel.db import execute
 from semel.errors import BadRequest, KeyConflict, NoSuchRun, RunRefused
@@ -117,7 +117,9 @@ def cancel(
     """End a run that has not ended; its handler is told by the next beat."""
     with desk.connection() as conn:
         project = project_of(desk, conn, run_id)
-        outcome, status = execute.run(conn, runs.run_cancel(project, run_id, reason=reason))
+        outcome, status = execute.run(
+            conn, transitions.run_cancel(project, run_id, reason=reason)
+        )
     _refuse(run_id, project, outcome, f"it is {status}, and stays so")
     said = "cancelled" if outcome == "won" else "was cancelled before"
     answer = {"run_id": run_id, "project_id": project, "outcome": outcome}
@@ -129,7 +131,7 @@ def retry(desk: Desk, run_id: Id) -> None:
     """Let a failed or cancelled run start again, or one that waits for its retry start now."""
     with desk.connection() as conn:
         project = project_of(desk, conn, run_id)
-        outcome, status = execute.run(conn, runs.run_retry(project, run_id))
+        outcome, status = execute.run(conn, transitions.run_retry(project, run_id))
     _refuse(run_id, project, outcome, f"it is {status}, or another live run has its unique key")
     answer = {"run_id": run_id, "project_id": project, "outcome": outcome}
     desk.answer({**answer, "status": "PENDING"}, "pending again")

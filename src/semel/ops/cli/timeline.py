@@ -99,7 +99,9 @@ def explanation(found: Sequence[Record], started: Sequence[Record], what: str) -
     made = [one["run_id"] for one in found if one["verdict"] == "new" and one["run_id"]]
     if made:
         runs = ", ".join(dict.fromkeys(made))
-        return f"{what} came {_times(len(found))} and made run {runs}"
+        now = [one["run_id"] for one in started if one["run_id"] not in {*made, None}]
+        known = f"; what it is remembered by now is run {now[0]}" if now else ""
+        return f"{what} came {_times(len(found))} and made run {runs}{known}"
     if started:
         return f"{what} started run {started[0]['run_id']}, seen {_times(started[0]['hits'])}"
     if found:

@@ -11,6 +11,8 @@
 --   there. The scan begins 100 ms before the mark and so never walks the dead entries that a
 --   pinned snapshot keeps behind it. A mark is the caller's hint, never a truth: run_hint lowers it.
 -- p_oldest: the lane whose first run waits longest goes first; every eighth claim asks for it.
+-- journal: of a run that was claimed before, its entries as JSON arrays of (step key, entry, kind,
+--   place, attempt, content, detail), oldest first; null: none.
 -- A paused agent yields none; one with a limit, or in a project with one, is claimed under its
 -- row's lock and never beyond it. Concurrent claimers never receive the same run.
 create or replace function semel.run_claim(
@@ -26,7 +28,8 @@ create or replace function semel.run_claim(
     p_now          timestamptz default null
 ) returns table (
     run_id uuid, fence bigint, attempt int, max_attempts int, input text,
-    source text, event_id uuid, priority int, lane int, ready_at timestamptz
+    source text, event_id uuid, priority int, lane int, ready_at timestamptz,
+    kind text, parent_run_id uuid, journal text
 )
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -74,18 +77,23 @@ begin
                 released = false,
                 worker_id = p_worker,
                 lease_until = v_now + p_lease,
-                heartbeat_at = v_now,
+                heartbeat_at = null,
                 claimed_at = v_now,
-                started_at = coalesce(r.started_at, v_now),
+                started_at = coalesce(r.started_at, r.claimed_at),
                 ready_at = null,
                 due_at = null
             where r.project_id = p_project and r.run_id = any (v_runs)
-            returning r.run_id, r.fence, r.attempt_count, r.max_attempts, r.input, r.source, r.event_id, r.priority
+            returning r.run_id, r.fence, r.attempt_count, r.max_attempts, r.input, r.source, r.event_id, r.priority,
+                r.kind, r.parent_run_id
         )
         select c.run_id, c.fence, c.attempt_count, c.max_attempts,
             coalesce(c.input, (select i.input from semel.run_input as i
                                where i.project_id = p_project and i.run_id = c.run_id))::text,
-            c.source, c.event_id, c.priority::int, x.lane, x.ready_at
+            c.source, c.event_id, c.priority::int, x.lane, x.ready_at, c.kind, c.parent_run_id,
+            case when c.fence > 1 then (
+                select jsonb_agg(jsonb_build_array(s.step_key, s.entry, s.kind, s.place, s.attempt, s.content, s.detail)
+                                 order by s.position)::text
+                from semel.step as s where s.project_id = p_project and s.run_id = c.run_id) end
         from unnest(v_runs, v_lanes, v_ready) with ordinality as x(run_id, lane, ready_at, n)
         join claimed as c on c.run_id = x.run_id
         order by x.n;

@@ -66,6 +66,12 @@ language sql immutable set search_path = pg_catalog as $$
                   'hex')::uuid
 $$;
 
+-- The millisecond that a uuid of version 7 begins with.
+create or replace function semel.uuid_time(p_id uuid) returns timestamptz
+language sql immutable set search_path = pg_catalog as $$
+    select to_timestamp(('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+$$;
+
 -- RESUMED goes ahead of all, then priority 9 to 0. A run whose last worker was lost waits in a
 -- lane of its own (100 and more), where only a claim for one run at a time looks.
 create or replace function semel.run_lane(p_status text, p_priority int, p_suspect boolean) returns smallint

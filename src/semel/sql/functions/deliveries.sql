@@ -12,7 +12,7 @@ returns table (received_at timestamptz, delivery_id uuid)
 language plpgsql stable security definer set search_path = pg_catalog as $$
 declare
     -- Both ids begin with the moment of arrival; only a test's clock moves received_at from it.
-    v_at timestamptz := to_timestamp(('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0);
+    v_at timestamptz := semel.uuid_time(p_id);
 begin
     perform semel.project_require(p_project);
     return query
@@ -29,6 +29,25 @@ begin
 end
 $$;
 
+-- Where the deliveries of an event are. The one that made it came in the event's own millisecond;
+-- those that repeat it, whenever they came, are in the index.
+create or replace function semel.deliveries_of(p_project text, p_event uuid)
+returns table (received_at timestamptz, delivery_id uuid)
+language plpgsql stable security definer set search_path = pg_catalog as $$
+declare
+    v_at timestamptz := semel.uuid_time(p_event);
+begin
+    perform semel.project_require(p_project);
+    return query
+        select d.received_at, d.delivery_id from semel.delivery as d
+        where d.project_id = p_project and d.event_id = p_event and d.verdict = 'new'
+          and d.received_at between v_at - interval '1 ms' and v_at + interval '1 ms'
+        union all
+        select d.received_at, d.delivery_id from semel.delivery as d
+        where d.project_id = p_project and d.event_id = p_event and d.verdict <> 'new';
+end
+$$;
+
 -- One delivery with its raw bytes; content is null once they are purged, known tells whether it
 -- had an identity when it came. No row for an id that is none, or whose delivery is purged.
 create or replace function semel.delivery_read(p_project text, p_id uuid)
@@ -41,7 +60,7 @@ begin
     perform semel.project_require(p_project);
     return query
         select d.delivery_id, d.received_at, d.source, d.channel_type, d.verdict, d.reason,
-            d.provider_event_id, d.event_id, d.run_id, d.headers::text, b.content,
+            d.provider_event_id, d.event_id, d.run_id, d.headers::text, coalesce(d.body, b.content),
             d.verdict not in ('quarantined', 'ignored')
         from semel.delivery_find(p_project, p_id) as f
         join semel.delivery as d
@@ -67,11 +86,11 @@ declare
     v_new   record;
 begin
     perform semel.project_require(p_project);
-    select d.source, d.event_id, d.body_digest into v_old from semel.delivery as d
+    select d.source, d.event_id, d.body, d.body_digest into v_old from semel.delivery as d
     where d.project_id = p_project and d.received_at = p_received_at and d.delivery_id = p_delivery
     for update;
-    select b.content into v_body from semel.body as b
-    where b.project_id = p_project and b.body_digest = v_old.body_digest;
+    v_body := coalesce(v_old.body, (select b.content from semel.body as b
+                                    where b.project_id = p_project and b.body_digest = v_old.body_digest));
     if v_body is null then
         return;
     end if;

@@ -26,6 +26,7 @@ create or replace function semel.event_accept(
 ) returns table (ord int, verdict text, event_id uuid, run_id uuid, reason text)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
+    c_small constant int := 1024;  -- bytes of a body that a delivery holds itself
     v_real    timestamptz := clock_timestamp();
     v_now     timestamptz := coalesce(p_now, v_real);
     v_events  jsonb := p_events::jsonb;
@@ -142,12 +143,14 @@ begin
     where v_verdict[o.ord] = 'new' and o.run_id is not null
       and (v_due[o.ord] is not null or v_until[o.ord] is not null);
 
-    perform semel.body_keep(p_project, p_bodies, v_now);
+    perform semel.body_keep(p_project, array(select b from unnest(p_bodies) as b where octet_length(b) > c_small), v_now);
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
-        provider_event_id, event_id, run_id, body_digest, headers)
+        provider_event_id, event_id, run_id, body_digest, body, headers)
     select p_project, semel.uuid_at(v_real), v_now, o.source, o.channel_type, v_verdict[o.ord], v_reason[o.ord],
-        case when o.dedupe_key is not null then o.provider_event_id end, v_event[o.ord], v_run[o.ord], sha256(p_bodies[o.body + 1]), o.headers
-    from unnest(v_offer) as o;
+        case when o.dedupe_key is not null then o.provider_event_id end, v_event[o.ord], v_run[o.ord],
+        case when octet_length(b.content) > c_small then sha256(b.content) end,
+        case when octet_length(b.content) <= c_small then b.content end, o.headers
+    from unnest(v_offer) as o cross join lateral (select p_bodies[o.body + 1] as content) as b;
 
     return query
         select o.ord, v_verdict[o.ord], v_event[o.ord], v_run[o.ord], v_reason[o.ord]
@@ -169,7 +172,8 @@ begin
 end
 $$;
 
--- What an id stands for when its input counts: agent and input, members in jsonb's own order.
+-- What an id stands for when its input counts: agent and input, members in jsonb's own order, and
+-- numbers as they are written: 1 and 1.0 are two inputs.
 create or replace function semel.input_digest(p_agent text, p_input jsonb) returns bytea
 language sql immutable set search_path = pg_catalog as $$
     select sha256(convert_to(jsonb_build_array(p_agent, p_input)::text, 'UTF8'))

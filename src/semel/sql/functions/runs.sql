@@ -57,7 +57,8 @@ $$;
 -- Start a run inside the caller's transaction; with a key, at most one for (project, source, key).
 -- With p_unique, at most one live run of the agent for it. p_deadline counts from now.
 -- outcome: new, duplicate (the run that is there), conflict (other agent or input) or exists
--- (the live run that holds p_unique; nothing was remembered of p_key).
+-- (the live run that holds p_unique; nothing was remembered of p_key). Agent and input are all that
+-- is compared: another priority, delay, deadline or max_attempts under a known key is a duplicate.
 create or replace function semel.run_start(
     p_project      text,
     p_agent        text,
@@ -81,6 +82,7 @@ declare
     v_input  jsonb := coalesce(p_input::jsonb, 'null');
     v_key    bytea;
     v_digest bytea;
+    v_ours   boolean;
     v_old    record;
 begin
     perform semel.project_require(p_project);
@@ -93,7 +95,8 @@ begin
                 event_id, run_id, input_digest, first_seen_at, last_seen_at)
             values (p_project, v_key, p_source, 'api', p_key, v_event, v_run, v_digest, v_now, v_now)
             on conflict on constraint dedupe_pkey do nothing;
-            exit when found;
+            v_ours := found;
+            exit when v_ours;
             select d.event_id, d.run_id, d.input_digest, d.last_seen_at into v_old
             from semel.dedupe as d where d.project_id = p_project and d.dedupe_key = v_key
             for update;
@@ -102,6 +105,7 @@ begin
                 update semel.dedupe as d set event_id = v_event, run_id = v_run, input_digest = v_digest,
                     first_seen_at = v_now, last_seen_at = v_now, hits = 1
                 where d.project_id = p_project and d.dedupe_key = v_key;
+                v_ours := true;
                 exit;
             end if;
             if v_old.input_digest is not null and v_old.input_digest <> v_digest then
@@ -113,6 +117,9 @@ begin
             return query select v_old.run_id, v_old.event_id, 'duplicate';
             return;
         end loop;
+        if not v_ours then
+            raise exception using errcode = '40001', message = 'a key was used and purged again and again';
+        end if;
     end if;
     -- The holder of a unique key may end while we look for it: then the key is free again.
     for v_round in 1 .. 3 loop

@@ -26,20 +26,17 @@ begin
         raise exception using errcode = 'SMQ01', message = 'a signal without a name, or with one above 255 bytes',
             hint = 'Name it as the handler does in run.signal(name).';
     end if;
-    -- A run that ends or is retried meanwhile is in one table or the other.
     for v_round in 1 .. 3 loop
         select * into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run for update;
         exit when found;
-        select h.status into v_ends from semel.run_history as h
-        where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1;
-        if found then
-            return query select p_run, 'refused', v_ends;
+        v_ends := semel.run_status(p_project, p_run);
+        if v_ends is null or v_ends in ('COMPLETED', 'FAILED', 'CANCELLED') then
+            return query select p_run, case when v_ends is null then 'unknown' else 'refused' end, v_ends;
             return;
         end if;
     end loop;
     if v_run.run_id is null then
-        return query select p_run, 'unknown', null::text;
-        return;
+        raise exception using errcode = '40001', message = 'a run kept moving between life and history';
     end if;
     insert into semel.signal (project_id, run_id, signal_id, name, content, sender, event_id, sent_at)
     values (p_project, p_run,

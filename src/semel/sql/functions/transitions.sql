@@ -5,10 +5,13 @@
 --
 -- Fence: each makes it larger or moves the row away, so what the holder still writes is refused.
 -- Locks: run by run_id; the sweep for deadlines skips what another holds.
+-- A run may move between two looks, from life to history and back: only one snapshot of both
+--   tables (run_status) can say that it is in neither.
 -- Clock: p_now, or the server's.
 
 -- Cancel a run in any live state. Its handler is told by the next beat; what it still writes is
--- refused. What it did is undone once it has stopped, at the latest after p_dead_after. outcome: won, already (it was cancelled), refused (it ended otherwise) or unknown.
+-- refused. What it did is undone once it has stopped, at the latest after p_dead_after.
+-- outcome: won, already (it was cancelled), refused (it ended otherwise) or unknown.
 create or replace function semel.run_cancel(
     p_project text, p_run uuid, p_reason text default 'cancelled by an operator',
     p_dead_after interval default '30 seconds', p_now timestamptz default null
@@ -20,22 +23,29 @@ declare
     v_status text;
 begin
     perform semel.project_require(p_project);
-    select * into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run for update;
-    if found then
-        if v_run.worker_id is not null then
-            perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-005', p_reason, v_now);
+    for v_round in 1 .. 3 loop
+        select * into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run for update;
+        if found then
+            if v_run.worker_id is not null then
+                perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-005', p_reason, v_now);
+            end if;
+            update semel.run as r set fence = r.fence + 1 where r.project_id = p_project and r.run_id = p_run;
+            perform semel.run_end(p_project, v_run.worker_id, array[p_run], array[v_run.fence + 1],
+                                  'CANCELLED', 'E-RUN-005', p_reason, null, v_now,
+                                  case when v_run.worker_id is not null then v_now + p_dead_after end);
+            return query select p_run, 'won', v_run.status;
+            return;
         end if;
-        update semel.run as r set fence = r.fence + 1 where r.project_id = p_project and r.run_id = p_run;
-        perform semel.run_end(p_project, v_run.worker_id, array[p_run], array[v_run.fence + 1],
-                              'CANCELLED', 'E-RUN-005', p_reason, null, v_now,
-                              case when v_run.worker_id is not null then v_now + p_dead_after end);
-        return query select p_run, 'won', v_run.status;
-        return;
-    end if;
-    select h.status into v_status from semel.run_history as h
-    where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1;
-    return query select p_run, case when v_status is null then 'unknown' when v_status = 'CANCELLED' then 'already'
-                                    else 'refused' end, v_status;
+        v_status := semel.run_status(p_project, p_run);
+        if v_status is null then
+            return query select p_run, 'unknown', null::text;
+            return;
+        elsif v_status in ('COMPLETED', 'FAILED', 'CANCELLED') then
+            return query select p_run, case when v_status = 'CANCELLED' then 'already' else 'refused' end, v_status;
+            return;
+        end if;
+    end loop;
+    raise exception using errcode = '40001', message = 'a run kept moving between life and history';
 end
 $$;
 
@@ -54,25 +64,30 @@ declare
     v_new uuid := semel.uuid_at(v_now);
 begin
     perform semel.project_require(p_project);
-    select r.status, r.due_at into v_run from semel.run as r
-    where r.project_id = p_project and r.run_id = p_run for update;
-    if found then
-        if v_run.status = 'PENDING' and v_run.due_at is not null then
-            update semel.run as r set ready_at = v_now, due_at = null, fence = r.fence + 1
-            where r.project_id = p_project and r.run_id = p_run;
-            return query select p_run, 'won', v_run.status;
-        else
-            return query select p_run, 'refused', v_run.status;
+    for v_round in 1 .. 3 loop
+        select r.status, r.due_at into v_run from semel.run as r
+        where r.project_id = p_project and r.run_id = p_run for update;
+        if found then
+            if v_run.status = 'PENDING' and v_run.due_at is not null then
+                update semel.run as r set ready_at = v_now, due_at = null, fence = r.fence + 1
+                where r.project_id = p_project and r.run_id = p_run;
+                return query select p_run, 'won', v_run.status;
+            else
+                return query select p_run, 'refused', v_run.status;
+            end if;
+            return;
         end if;
-        return;
-    end if;
-    select * into v_old from semel.run_history as h
-    where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
-    if not found then
-        -- Another retry may have brought it back while we waited for its row.
-        select r.status into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run;
-        return query select p_run, case when found then 'refused' else 'unknown' end, v_run.status;
-        return;
+        select * into v_old from semel.run_history as h
+        where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
+        exit when found;
+        -- Another retry may have brought it back while we waited for its row: look again.
+        if semel.run_status(p_project, p_run) is null then
+            return query select p_run, 'unknown', null::text;
+            return;
+        end if;
+    end loop;
+    if v_old.run_id is null then
+        raise exception using errcode = '40001', message = 'a run kept moving between life and history';
     elsif v_old.status = 'COMPLETED' then
         return query select p_run, 'refused', v_old.status;
         return;
@@ -100,7 +115,8 @@ begin
     values (p_project, p_run, v_old.agent, v_old.kind, v_old.version, v_old.undo is not null, v_old.has_wait, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
         v_old.priority, v_old.attempt_count, v_old.attempt_count, v_old.max_attempts, v_old.release_count,
         v_old.fence + 1, v_old.reaped_at, v_now, v_old.unique_key, v_old.failure_code, v_old.failure_reason,
-        v_old.input, v_old.source, v_old.event_id, v_old.parent_run_id, v_old.created_at, v_old.started_at)
+        v_old.input, v_old.source, v_old.event_id, v_old.parent_run_id, v_old.created_at,
+        coalesce(v_old.started_at, v_old.claimed_at))
     on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
     if not found then
         return query select p_run, 'refused', v_old.status;
@@ -142,4 +158,14 @@ begin
         return next;
     end loop;
 end
+$$;
+
+-- The state of a run, live or finished, by one snapshot; null when there is none. Internal.
+-- Volatile: each call takes a snapshot of its own.
+create or replace function semel.run_status(p_project text, p_run uuid) returns text
+language sql security definer set search_path = pg_catalog as $$
+    select r.status from semel.run as r where r.project_id = p_project and r.run_id = p_run
+    union all
+    select h.status from semel.run_history as h where h.project_id = p_project and h.run_id = p_run
+    limit 1
 $$;

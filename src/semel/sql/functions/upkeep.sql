@@ -155,7 +155,6 @@ declare
     -- A run's id begins with its start: no run that young can be gone.
     v_below uuid := semel.uuid_floor(v_now - p_runs);
     v_count int;
-    v_total int := 0;
 begin
     perform semel.project_require(p_project);
     -- seen_at moves at most daily, so a body may have been delivered a day later than it says.
@@ -168,40 +167,34 @@ begin
         returning 1
     )
     select count(*) into v_count from gone;
-    v_total := v_total + v_count;
-    with gone as (
-        delete from semel.run_input as i where i.project_id = p_project and i.run_id = any (array(
-            select o.run_id from semel.run_input as o
-            where o.project_id = p_project and o.run_id < v_below
-              and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = o.run_id)
-              and not exists (select from semel.run_history as h where h.project_id = p_project and h.run_id = o.run_id)
-            order by o.run_id limit p_limit))
-        returning 1
-    )
-    select count(*) into v_count from gone;
-    v_total := v_total + v_count;
-    with gone as (
-        delete from semel.step as i where i.project_id = p_project and i.run_id = any (array(
-            select distinct o.run_id from semel.step as o
-            where o.project_id = p_project and o.run_id < v_below
-              and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = o.run_id)
-              and not exists (select from semel.run_history as h where h.project_id = p_project and h.run_id = o.run_id)
-            order by o.run_id limit p_limit))
-        returning 1
-    )
-    select count(*) into v_count from gone;
-    v_total := v_total + v_count;
-    with gone as (
-        delete from semel.event_link as i where i.project_id = p_project and i.run_id = any (array(
-            select distinct o.run_id from semel.event_link as o
-            where o.project_id = p_project and o.run_id < v_below
-              and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = o.run_id)
-              and not exists (select from semel.run_history as h where h.project_id = p_project and h.run_id = o.run_id)
-            order by o.run_id limit p_limit))
-        returning 1
-    )
-    select count(*) into v_count from gone;
-    return v_total + v_count;
+    return v_count + semel.orphans_drop(p_project, v_below, p_limit);
+end
+$$;
+
+-- Drop what is kept beside runs below p_below that are gone, of p_limit runs in each table at most;
+-- answers how many rows. Internal.
+create or replace function semel.orphans_drop(p_project text, p_below uuid, p_limit int) returns int
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_table text;
+    v_count int;
+    v_total int := 0;
+begin
+    foreach v_table in array array['run_input', 'step', 'event_link'] loop
+        execute format(
+            'with gone as ('
+            '    delete from semel.%1$I as i where i.project_id = $1 and i.run_id = any (array('
+            '        select distinct o.run_id from semel.%1$I as o'
+            '        where o.project_id = $1 and o.run_id < $2'
+            '          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id = o.run_id)'
+            '          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id = o.run_id)'
+            '        order by o.run_id limit $3))'
+            '    returning 1'
+            ') select count(*) from gone', v_table)
+        into v_count using p_project, p_below, p_limit;
+        v_total := v_total + v_count;
+    end loop;
+    return v_total;
 end
 $$;
 

@@ -133,3 +133,4 @@ create table semel.approval_vote (
 drop function if exists semel.run_end(text, text, uuid[], bigint[], text, text, text, text[], timestamptz);
 drop function if exists semel.run_cancel(text, uuid, text, timestamptz);
 drop function if exists semel.run_overdue(text, int, timestamptz);
+drop function if exists semel.run_claim(text, text, text, int, interval, int, int[], timestamptz[], boolean, timestamptz);

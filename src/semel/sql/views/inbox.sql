@@ -7,8 +7,8 @@ from semel.dedupe as d;
 -- Deliveries, one row for each arrival of an event, with the reason of its verdict.
 create or replace view semel.deliveries as
 select d.project_id, d.delivery_id, d.received_at, d.source, d.channel_type, d.verdict, d.reason,
-    d.provider_event_id, d.event_id, d.run_id, d.headers, encode(d.body_digest, 'hex') as body_digest,
-    octet_length(b.content) as body_bytes
+    d.provider_event_id, d.event_id, d.run_id, d.headers, encode(coalesce(d.body_digest, sha256(d.body)), 'hex') as body_digest,
+    octet_length(coalesce(d.body, b.content)) as body_bytes
 from semel.delivery as d
 left join semel.body as b on b.project_id = d.project_id and b.body_digest = d.body_digest;
 

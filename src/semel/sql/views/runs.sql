@@ -5,28 +5,32 @@ select r.project_id, r.run_id, r.agent, r.status, r.priority::int as priority, r
     coalesce(r.max_attempts, (select a.max_attempts from semel.agent as a
                               where a.project_id = r.project_id and a.agent = r.agent), 3) as max_attempts,
     r.fence, r.worker_id, r.lease_until,
-    greatest(r.heartbeat_at, (select w.beat_at from semel.worker as w
+    greatest(r.heartbeat_at, r.claimed_at, (select w.beat_at from semel.worker as w
                               where w.project_id = r.project_id and w.worker_id = r.worker_id)) as heartbeat_at,
     r.reaped_at, r.failure_code, r.failure_reason,
     coalesce(r.input, (select i.input from semel.run_input as i
                        where i.project_id = r.project_id and i.run_id = r.run_id)) as input,
     null::jsonb as result,
     coalesce((select jsonb_agg(jsonb_build_object('step', s.step_key, 'kind', s.kind, 'entry', s.entry,
-            'attempt', s.attempt, 'content', s.content, 'at', s.recorded_at) order by s.position)
-        from semel.step as s where s.project_id = r.project_id and s.run_id = r.run_id), '[]') as saga_steps, r.source, r.event_id, r.parent_run_id,
-    r.ready_at, r.due_at, r.deadline_at, r.unique_key, r.created_at, r.started_at, null::timestamptz as finished_at,
+                'attempt', s.attempt, 'content', s.content, 'at', s.recorded_at) order by s.position)
+              from semel.step as s where s.project_id = r.project_id and s.run_id = r.run_id), '[]') as saga_steps,
+    r.source, r.event_id, r.parent_run_id,
+    r.ready_at, r.due_at, r.deadline_at, r.unique_key, r.created_at,
+    coalesce(r.started_at, r.claimed_at) as started_at, null::timestamptz as finished_at,
     r.kind, r.version, null::text as undo
 from semel.run as r
 union all
 select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_count,
     coalesce(h.max_attempts, 3), h.fence, h.worker_id, null::timestamptz,
-    h.heartbeat_at, h.reaped_at, h.failure_code, h.failure_reason,
+    coalesce(h.heartbeat_at, h.claimed_at), h.reaped_at, h.failure_code, h.failure_reason,
     coalesce(h.input, (select i.input from semel.run_input as i
                        where i.project_id = h.project_id and i.run_id = h.run_id)), h.result,
     coalesce((select jsonb_agg(jsonb_build_object('step', s.step_key, 'kind', s.kind, 'entry', s.entry,
-            'attempt', s.attempt, 'content', s.content, 'at', s.recorded_at) order by s.position)
-        from semel.step as s where s.project_id = h.project_id and s.run_id = h.run_id), '[]'), h.source, h.event_id, h.parent_run_id,
-    null::timestamptz, null::timestamptz, h.deadline_at, h.unique_key, h.created_at, h.started_at, h.finished_at,
+                'attempt', s.attempt, 'content', s.content, 'at', s.recorded_at) order by s.position)
+              from semel.step as s where s.project_id = h.project_id and s.run_id = h.run_id), '[]'),
+    h.source, h.event_id, h.parent_run_id,
+    null::timestamptz, null::timestamptz, h.deadline_at, h.unique_key, h.created_at,
+    coalesce(h.started_at, h.claimed_at), h.finished_at,
     h.kind, h.version, h.undo
 from semel.run_history as h;
 

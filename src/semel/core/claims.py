@@ -1,0 +1,151 @@
+"""
+Claims: where runs wait, and who gets them.
+
+One function here per function in sql/functions/claims.sql: same name, same arguments. The SQL
+decides who gets a run; this module gives the answer a type. Nothing here opens a connection or
+reads a clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from semel.core.call import Call
+from semel.model import Claim, Hint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+#: RESUMED, then priority 9 to 0.
+ORDINARY_LANES = tuple(range(11))
+
+
+def run_claim(
+    project: str,
+    agent: str,
+    worker: str,
+    *,
+    limit: int,
+    lease: timedelta,
+    max_attempts: int = 3,
+    lanes: Sequence[int] = ORDINARY_LANES,
+    marks: Sequence[datetime | None] = (),
+    oldest: bool = False,
+    now: datetime | None = None,
+) -> Call[list[Claim]]:
+    """
+    Lease up to *limit* ready runs of *agent* to *worker*.
+
+    Args:
+        limit: 1 to the worker's free slots.
+        max_attempts: For runs that name none themselves.
+        lanes: Where to look, in this order; by default RESUMED, then priority 9 to 0.
+        marks: For each lane, the ready_at of the last run claimed there; the scan begins 100 ms
+            before it. None, or missing: from the start.
+        oldest: The lane whose first run waits longest goes first.
+
+    Source: sql/functions/claims.sql, run_claim.
+    """
+
+    def read(rows: Sequence[Any]) -> list[Claim]:
+        return [
+            Claim(
+                project=project,
+                worker=worker,
+                agent=agent,
+                run_id=row[0],
+                fence=row[1],
+                attempt=row[2],
+                max_attempts=row[3],
+                text=row[4],
+                source=row[5],
+                event_id=row[6],
+                priority=row[7],
+                lane=row[8],
+                ready_at=row[9],
+                kind=row[10],
+                parent=row[11],
+                journal=row[12],
+            )
+            for row in rows
+        ]
+
+    return Call(
+        "select run_id, fence, attempt, max_attempts, input, source, event_id, priority, lane,"
+        " ready_at, kind, parent_run_id, journal from semel.run_claim("
+        "%s, %s, %s, %s, %s, %s, %s::int[], %s::timestamptz[], %s, %s)",
+        (
+            project,
+            agent,
+            worker,
+            limit,
+            lease,
+            max_attempts,
+            list(lanes),
+            list(marks),
+            oldest,
+            now,
+        ),
+        read,
+    )
+
+
+def run_hint(
+    agents: Sequence[str],
+    *,
+    marks: Mapping[tuple[str, str, int], datetime] | None = None,
+    now: datetime | None = None,
+) -> Call[list[Hint]]:
+    """
+    Where runs of *agents* wait; a hint, never a truth.
+
+    Args:
+        marks: Look only at these (project, agent, lane), from each one's mark on. None: look
+            everywhere from the start, which also finds what is due.
+
+    Source: sql/functions/claims.sql, run_hint.
+    """
+
+    def read(rows: Sequence[Any]) -> list[Hint]:
+        return [
+            Hint(project=project, agent=agent, lane=lane, ready_at=ready_at)
+            for project, agent, lane, ready_at in rows
+        ]
+
+    if marks is None:
+        return Call(
+            "select project_id, agent, lane, ready_at"
+            " from semel.run_hint(%s::text[], p_now => %s)",
+            (list(agents), now),
+            read,
+        )
+    keys = list(marks)
+    return Call(
+        "select project_id, agent, lane, ready_at from semel.run_hint("
+        "%s::text[], %s::text[], %s::text[], %s::int[], %s::timestamptz[], p_now => %s)",
+        (
+            list(agents),
+            [project for project, _, _ in keys],
+            [agent for _, agent, _ in keys],
+            [lane for _, _, lane in keys],
+            [marks[key] for key in keys],
+            now,
+        ),
+        read,
+    )
+
+
+def run_due(
+    project: str, agent: str | None = None, *, now: datetime | None = None
+) -> Call[int]:
+    """
+    Make the project's due retries and delayed starts claimable; answers how many.
+
+    Source: sql/functions/claims.sql, run_due.
+    """
+    return Call(
+        "select semel.run_due(%s, %s, p_now => %s)",
+        (project, agent, now),
+        lambda rows: int(rows[0][0]),
+    )

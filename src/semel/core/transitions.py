@@ -1,0 +1,70 @@
+"""
+Transitions: what an operator, or a deadline, does to a run.
+
+One function here per function in sql/functions/transitions.sql: same name, same arguments. The
+SQL decides what a state allows. Nothing here opens a connection or reads a clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semel.core.call import Call
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+
+def run_cancel(
+    project: str,
+    run_id: UUID,
+    *,
+    reason: str = "cancelled by an operator",
+    now: datetime | None = None,
+) -> Call[tuple[str, str | None]]:
+    """
+    Cancel a run; its handler is told by the next beat.
+
+    Returns:
+        won, already, refused (it ended otherwise) or unknown; and the state it was found in.
+
+    Source: sql/functions/transitions.sql, run_cancel.
+    """
+    return Call(
+        "select outcome, status from semel.run_cancel(%s, %s, %s, p_now => %s)",
+        (project, run_id, reason, now),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def run_retry(
+    project: str, run_id: UUID, *, now: datetime | None = None
+) -> Call[tuple[UUID, str, str | None]]:
+    """
+    Let a FAILED or CANCELLED run start again, max_attempts times more.
+
+    Returns:
+        The run; won, new (it is compensated: another run was started, and named), refused or
+        unknown; and the state it was found in.
+
+    Source: sql/functions/transitions.sql, run_retry.
+    """
+    return Call(
+        "select run_id, outcome, status from semel.run_retry(%s, %s, %s)",
+        (project, run_id, now),
+        lambda rows: (rows[0][0], rows[0][1], rows[0][2]),
+    )
+
+
+def run_overdue(project: str, *, now: datetime | None = None) -> Call[list[UUID]]:
+    """
+    Fail the runs whose deadline has passed; answers which.
+
+    Source: sql/functions/transitions.sql, run_overdue.
+    """
+    return Call(
+        "select run_id from semel.run_overdue(%s, p_now => %s)",
+        (project, now),
+        lambda rows: [row[0] for row in rows],
+    )
