@@ -23,6 +23,19 @@ docs; a test holds the four to one another.
     ├── NotReplayable       E-EVENT-002  its raw body is gone, or reads as no event
     ├── NotImportable       E-EVENT-003  a table that is no dedupe table, or a source that has none
     ├── UnreadableInput     E-RUN-009   Python cannot read what PostgreSQL keeps
+    ├── ChildFailed         E-RUN-010   a child that was waited for did not complete
+    ├── WaitTimedOut        E-RUN-011   a signal, or a child's end, did not come in time
+    ├── JournalMismatch     E-STEP-001  the code asks for other steps than the journal has
+    ├── BadStepResult       E-STEP-002  no JSON, or too large; its effect stands
+    ├── UnknownUndo         E-STEP-003  an undo that is not registered, or cannot take the step's arguments
+    ├── StepInParallel      E-STEP-004  two steps of one name at the same time
+    ├── StepFailed          E-STEP-005  a step that the handler once went on without
+    ├── UndoFailed          E-STEP-006  what could not be undone
+    ├── NoSuchApproval      E-APPROVAL-001
+    ├── ApprovalExpired     E-APPROVAL-002
+    ├── ApprovalDecided     E-APPROVAL-003
+    ├── ApprovalRejected    E-APPROVAL-004  raised in the handler, which may go on otherwise
+    ├── NotifyFailed        E-NOTIFY-001    a notifier that is not configured, refused or is down
     ├── UnknownSource       E-SOURCE-001
     ├── NotAuthentic        E-SOURCE-002
     ├── Quarantined         E-SOURCE-003
@@ -231,6 +244,140 @@ class UnreadableInput(SemelError):
     http_status = 409
     title = "the input cannot be read"
     remedy = "Start it again with an input of fewer levels or digits."
+
+
+class ChildFailed(SemelError):
+    """A child that the handler waited for ended FAILED or CANCELLED."""
+
+    code = "E-RUN-010"
+    sqlstate = "SMR10"
+    http_status = 409
+    title = "a child run failed"
+    remedy = "Read the child in `semel run show`; catch ChildFailed to go on without it."
+
+
+class WaitTimedOut(SemelError):
+    """What the handler waited for did not come within its timeout."""
+
+    code = "E-RUN-011"
+    sqlstate = "SMR11"
+    http_status = 409
+    title = "waited in vain"
+    remedy = "Catch WaitTimedOut to go on without it, or allow more time."
+
+
+class JournalMismatch(SemelError):
+    """The handler asks for other steps than its journal has: its code changed under a live run."""
+
+    code = "E-STEP-001"
+    sqlstate = "SMS01"
+    http_status = 409
+    title = "the journal does not match the code"
+    remedy = (
+        "Bring the old code back and `semel run retry`, or `semel run compensate`;"
+        " next time guard the change with run.patched(name) or a new version."
+    )
+
+
+class BadStepResult(SemelError):
+    """What a step returned cannot be journaled. Its effect stands; it is not tried again."""
+
+    code = "E-STEP-002"
+    sqlstate = "SMS02"
+    http_status = 409
+    title = "the step's result cannot be stored"
+    remedy = "Return JSON of at most 1 MiB; keep larger results elsewhere and return where."
+
+
+class UnknownUndo(SemelError):
+    """The undo of a step is not registered in this program, or cannot take the step's arguments."""
+
+    code = "E-STEP-003"
+    sqlstate = "SMS03"
+    http_status = 409
+    title = "no such compensation"
+    remedy = "Register it with @app.compensation(name); it is called as undo(*args, result=...)."
+
+
+class StepInParallel(SemelError):
+    """Two steps of one name run at the same time: no key could tell their results apart."""
+
+    code = "E-STEP-004"
+    sqlstate = "SMS04"
+    http_status = 409
+    title = "the same step twice at once"
+    remedy = "Give each parallel step a name of its own."
+
+
+class StepFailed(SemelError):
+    """A step failed in an earlier attempt, and the handler went on without it; that stands."""
+
+    code = "E-STEP-005"
+    sqlstate = "SMS05"
+    http_status = 409
+    title = "a step failed"
+    remedy = "Read its errors in `semel run show`; start a new run once the cause is gone."
+
+
+class UndoFailed(SemelError):
+    """A compensation did not succeed; the message names what is not undone."""
+
+    code = "E-STEP-006"
+    sqlstate = "SMS06"
+    http_status = 409
+    title = "not everything could be undone"
+    remedy = "Mend the cause and `semel run retry` it, or `semel run skip` the step with a reason."
+
+
+class NoSuchApproval(SemelError):
+    """No such link or approval, or what it asked is void. Says nothing more, whatever is known."""
+
+    code = "E-APPROVAL-001"
+    sqlstate = "SMA01"
+    http_status = 404
+    title = "no such approval"
+    remedy = "Ask whoever sent the link; `semel approval list` shows what is open."
+
+
+class ApprovalExpired(SemelError):
+    """It was not decided in time; the run has failed."""
+
+    code = "E-APPROVAL-002"
+    sqlstate = "SMA02"
+    http_status = 410
+    title = "approval expired"
+    remedy = "Start or retry the run to be asked again; ttl= allows more time."
+
+
+class ApprovalDecided(SemelError):
+    """It was decided before; the first decision stands and is named."""
+
+    code = "E-APPROVAL-003"
+    sqlstate = "SMA03"
+    http_status = 409
+    title = "already decided"
+    remedy = "Nothing to do: the answer names the decision."
+
+
+class ApprovalRejected(SemelError):
+    """A person rejected it. Catch it in the handler to go on otherwise; else the run fails."""
+
+    code = "E-APPROVAL-004"
+    sqlstate = "SMA04"
+    http_status = 409
+    title = "rejected"
+    remedy = "Read who rejected it and why in `semel run show`."
+
+
+class NotifyFailed(SemelError):
+    """A person could not be told of an approval. It can still be decided otherwise."""
+
+    code = "E-NOTIFY-001"
+    sqlstate = "SMN01"
+    http_status = 409
+    retryable = True
+    title = "the notification was not sent"
+    remedy = "Read the notification run in `semel run show` and mend its notifier in semel.toml."
 
 
 class UnknownSource(SemelError):

@@ -277,7 +277,7 @@ class RunMachine(RuleBasedStateMachine):
     def retry(self, data: st.DataObject) -> None:
         run_id = self.some_run(data)
         expected = self.model.retry(run_id, self.now)
-        assert expected == self.ask(transitions.run_retry("p", run_id, now=self.now))
+        assert expected == self.ask(transitions.run_retry("p", run_id, now=self.now))[:2]
 
     def pause(self, data: st.DataObject) -> None:
         """Or resume, when it is paused already or so it falls."""

@@ -40,18 +40,18 @@ def run_cancel(
 
 def run_retry(
     project: str, run_id: UUID, *, now: datetime | None = None
-) -> Call[tuple[UUID, str, str | None]]:
+) -> Call[tuple[str, str | None, UUID]]:
     """
     Let a FAILED or CANCELLED run start again, max_attempts times more.
 
     Returns:
-        The run; won, new (it is compensated: another run was started, and named), refused or
-        unknown; and the state it was found in.
+        won, new (it is compensated: another run was started instead), refused or unknown; the
+        state it was found in; and the run that starts.
 
     Source: sql/functions/transitions.sql, run_retry.
     """
     return Call(
-        "select run_id, outcome, status from semel.run_retry(%s, %s, %s)",
+        "select outcome, status, run_id from semel.run_retry(%s, %s, %s)",
         (project, run_id, now),
         lambda rows: (rows[0][0], rows[0][1], rows[0][2]),
     )

@@ -125,10 +125,10 @@ class Api:
     async def retry_run(self, request: Request) -> Response:
         """Let a failed or cancelled run start again."""
         run_id, _ = await self._operate(request)
-        outcome, found = await self._run(
+        outcome, found, started = await self._run(
             transitions.run_retry(request.path_params["project"], run_id)
         )
-        return _operated(run_id, outcome, found, "PENDING")
+        return _operated(started, outcome, found, "PENDING")
 
     async def _operate(self, request: Request) -> tuple[UUID, str | None]:
         """The run that an operator means, and the reason in the body, if there is one."""

@@ -131,10 +131,11 @@ def retry(desk: Desk, run_id: Id) -> None:
     """Let a failed or cancelled run start again, or one that waits for its retry start now."""
     with desk.connection() as conn:
         project = project_of(desk, conn, run_id)
-        outcome, status = execute.run(conn, transitions.run_retry(project, run_id))
+        outcome, status, started = execute.run(conn, transitions.run_retry(project, run_id))
     _refuse(run_id, project, outcome, f"it is {status}, or another live run has its unique key")
-    answer = {"run_id": run_id, "project_id": project, "outcome": outcome}
-    desk.answer({**answer, "status": "PENDING"}, "pending again")
+    answer = {"run_id": started, "project_id": project, "outcome": outcome}
+    said = "pending again" if outcome == "won" else f"is compensated; begun anew as {started}"
+    desk.answer({**answer, "status": "PENDING"}, said)
 
 
 def project_of(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
