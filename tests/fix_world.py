@@ -83,9 +83,9 @@ class Programs:
         self._logs = logs
         self._all: list[subprocess.Popen[bytes]] = []
 
-    def worker(self, **settings: str) -> subprocess.Popen[bytes]:
-        """Start a worker of programs/agents.py."""
-        return self._start([str(PROGRAMS / "work.py"), str(PROGRAMS / "agents.py")], settings)
+    def worker(self, program: str = "agents.py", **settings: str) -> subprocess.Popen[bytes]:
+        """Start a worker of a program in programs/."""
+        return self._start([str(PROGRAMS / "work.py"), str(PROGRAMS / program)], settings)
 
     def upkeep(self, **settings: str) -> subprocess.Popen[bytes]:
         """Start an upkeep."""

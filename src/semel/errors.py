@@ -7,6 +7,7 @@ docs; a test holds the four to one another.
     SemelError
     ├── BadRequest          E-REQUEST-001   malformed input of a caller
     │   ├── TooLarge        E-REQUEST-002   a limit with a name was passed
+    │   ├── TooOften        E-REQUEST-003   one address asked for too many things that are not there
     │   └── BadKey          E-IDEMPOTENT-006
     ├── Duplicate           E-IDEMPOTENT-001  (a normal outcome; never raised)
     ├── KeyConflict         E-IDEMPOTENT-002
@@ -79,6 +80,17 @@ class TooLarge(BadRequest):
     http_status = 413
     title = "too large"
     remedy = "Send less, or raise the limit in semel.toml."
+
+
+class TooOften(BadRequest):
+    """One address asked too often for what is not there."""
+
+    code = "E-REQUEST-003"
+    sqlstate = "SMQ03"
+    http_status = 429
+    retryable = True
+    title = "too often"
+    remedy = "Wait as long as Retry-After says; check that the link was copied whole."
 
 
 class Duplicate(SemelError):
@@ -296,7 +308,9 @@ class UnknownUndo(SemelError):
     sqlstate = "SMS03"
     http_status = 409
     title = "no such compensation"
-    remedy = "Register it with @app.compensation(name); it is called as undo(*args, result=...)."
+    remedy = (
+        "Register it with @app.compensation(name); it is called as undo(*args, result=...)."
+    )
 
 
 class StepInParallel(SemelError):
@@ -326,7 +340,9 @@ class UndoFailed(SemelError):
     sqlstate = "SMS06"
     http_status = 409
     title = "not everything could be undone"
-    remedy = "Mend the cause and `semel run retry` it, or `semel run skip` the step with a reason."
+    remedy = (
+        "Mend the cause and `semel run retry` it, or `semel run skip` the step with a reason."
+    )
 
 
 class NoSuchApproval(SemelError):
@@ -377,7 +393,9 @@ class NotifyFailed(SemelError):
     http_status = 409
     retryable = True
     title = "the notification was not sent"
-    remedy = "Read the notification run in `semel run show` and mend its notifier in semel.toml."
+    remedy = (
+        "Read the notification run in `semel run show` and mend its notifier in semel.toml."
+    )
 
 
 class UnknownSource(SemelError):

@@ -33,6 +33,9 @@ _INFO, _WARNING, _ERROR = logging.INFO, logging.WARNING, logging.ERROR
 #: Every event that our processes log.
 EVENTS: dict[str, Event] = {
     "acceptor.retried": Event(_INFO, ("project", "sqlstate", "tried")),
+    "approval.decided": Event(
+        _INFO, ("project", "approval", "run", "decision", "outcome", "state", "via")
+    ),
     "database.lost": Event(_WARNING, ("reason",)),
     "database.reached": Event(_INFO, ("schema_version",)),
     "process.ended": Event(_WARNING, ("process", "reason", "restart_s")),

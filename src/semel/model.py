@@ -28,6 +28,9 @@ RunStatus = Literal[
     "CANCELLED",
 ]
 
+#: An agent's own work, a child that a run started, a message to a person, or an undoing.
+RunKind = Literal["work", "child", "notify", "undo"]
+
 #: What became of one delivery of an event.
 Verdict = Literal[
     "new", "duplicate", "late", "reminder", "redelivery", "ignored", "quarantined", "conflict"

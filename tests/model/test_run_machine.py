@@ -212,9 +212,9 @@ class RunMachine(RuleBasedStateMachine):
     def journal(self, data: st.DataObject) -> None:
         [held] = self.some_holds(data, 1)
         owned = self.model.owned(held.worker, named(held))
-        record = steps.step_record("p", held.worker, *named(held), [("s", "intent", 1)])
-        [[_, outcome, _]] = self.ask(record)
-        assert ("won" if owned else "lost") == outcome
+        entry = steps.Entry("s", "error", content="1")
+        record = steps.step_record("p", held.worker, [(*named(held), entry)])
+        assert [("won" if owned else "lost", None)] == self.ask(record)
 
     def wait(self, data: st.DataObject) -> None:
         """A wait that was answered at once, which makes a run RESUMED."""

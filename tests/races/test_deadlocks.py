@@ -241,13 +241,12 @@ class Work:
 
     def record(self, conn: Conn, chance: random.Random) -> Any:
         worker, held = self.holds(chance)
-        entries: list[tuple[str, Any, Any]] = [
-            (name, "result", 1) for name in mixed(NAMES, chance)
+        entries = [
+            (claim.run_id, claim.fence, steps.Entry(name, "result"))
+            for claim in held
+            for name in mixed(NAMES, chance)
         ]
-        return [
-            run(conn, steps.step_record("p", worker, claim.run_id, claim.fence, entries))
-            for claim in held[-2:]
-        ]
+        return run(conn, steps.step_record("p", worker, chance.sample(entries, len(entries))))
 
     def operate(self, conn: Conn, chance: random.Random) -> Any:
         _, held = self.holds(chance)
@@ -316,13 +315,13 @@ def test_journals_of_one_run_in_opposite_orders_never_deadlock(dsn: str, conn: C
     def record(conn: Conn, chance: random.Random) -> Any:
         turns[id(conn)] += 1
         keys = mixed([f"{turns[id(conn)]}.{n}" for n in range(40)], chance, 40)
-        entries: list[Any] = [(key, "result", 1) for key in keys]
-        return run(conn, steps.step_record("p", "w", held.run_id, held.fence, entries))
+        entries = [(held.run_id, held.fence, steps.Entry(key, "result")) for key in keys]
+        return run(conn, steps.step_record("p", "w", entries))
 
     crowd.go(record, rounds=ROUNDS // 2)
 
     assert {} == crowd.errors
-    assert {"won", "already"} == {word for answer in crowd.answers for _, word, _ in answer}
+    assert {"won", "already"} == {word for answer in crowd.answers for word, _ in answer}
     assert 40 * (ROUNDS // 2) == one(conn, "select count(*) from semel.steps")
 
 

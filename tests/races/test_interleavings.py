@@ -79,9 +79,9 @@ class Worker:
     def record(self) -> tuple[str, Work]:
         def go(conn: Conn) -> Any:
             [held] = self.held
-            entries: list[Any] = [("s", "result", self.name)]
+            entry = steps.Entry("s", "result", content=f'"{self.name}"')
             return run(
-                conn, steps.step_record("p", self.name, held.run_id, held.fence, entries)
+                conn, steps.step_record("p", self.name, [(held.run_id, held.fence, entry)])
             )
 
         return "record", go

@@ -31,7 +31,7 @@ def writes(held: Claim) -> dict[str, Any]:
     return {
         "beat": workers.run_beat("p", held.worker, named, lease=LEASE, now=second(6)),
         "step": steps.step_record(
-            "p", held.worker, held.run_id, held.fence, [("s", "result", 1)]
+            "p", held.worker, [(held.run_id, held.fence, steps.Entry("s", "result"))]
         ),
         "complete": runs.run_complete("p", held.worker, ended),
         "fail": runs.run_fail(held, "E-RUN-006", "late"),
@@ -44,7 +44,7 @@ def refused(name: str, answer: Any, held: Claim) -> bool:
         case "beat":
             return bool(answer == [(held.run_id, held.fence)])
         case "step":
-            return bool(answer[0][1] == "lost")
+            return bool(answer == [("lost", None)])
         case _:
             return bool(answer[0].outcome == "lost")
 

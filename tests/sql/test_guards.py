@@ -196,8 +196,8 @@ def test_a_fence_in_another_workers_hands_opens_nothing(conn: Conn) -> None:
     assert "lost" == run(conn, runs.run_fail(thief, "E-RUN-006", "boom"))[0].outcome
     assert "lost" == run(conn, runs.run_release("p", "w2", pair))[0].outcome
     assert "lost" == run(conn, runs.run_complete("p", "w2", [(*pair[0], "1")]))[0].outcome
-    record = steps.step_record("p", "w2", *pair[0], [("s", "result", 1)])
-    assert "lost" == run(conn, record)[0][1]
+    record = steps.step_record("p", "w2", [(*pair[0], steps.Entry("s", "result"))])
+    assert [("lost", None)] == run(conn, record)
     assert before == row(conn, run_id)
     run(conn, runs.run_fail(held, "E-RUN-006", "boom"))
     assert "lost" == run(conn, runs.run_fail(thief, "E-RUN-006", "boom"))[0].outcome
@@ -268,8 +268,9 @@ def test_a_run_is_not_reaped_while_its_step_is_being_recorded(conn: Conn, other:
     [held] = claim(conn)
 
     with other.transaction():
-        record = steps.step_record("p", "w1", run_id, held.fence, [("s", "result", 1)])
-        assert [("s", "won", "1")] == [tuple(entry) for entry in run(other, record)]
+        entry = steps.Entry("s", "result", content="1")
+        record = steps.step_record("p", "w1", [(run_id, held.fence, entry)])
+        assert [("won", None)] == run(other, record)
         assert [] == reap(conn, NOW + DAY)
 
     assert "RUNNING" == status(conn, run_id)

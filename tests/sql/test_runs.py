@@ -288,13 +288,14 @@ def test_the_journal_keeps_one_result_per_step_and_refuses_a_lost_writer(conn: C
     [held] = claim(conn)
 
     def record(worker: str, fence: int, value: Any) -> Any:
-        call = steps.step_record(
-            "p", worker, run_id, fence, [("s", "intent", None), ("s", "result", value)], now=NOW
-        )
-        return [(outcome, content) for _, outcome, content in run(conn, call)]
+        entries = [
+            (run_id, fence, steps.Entry("s", "intent")),
+            (run_id, fence, steps.Entry("s", "result", content=str(value))),
+        ]
+        return run(conn, steps.step_record("p", worker, entries, now=NOW))
 
-    assert [("won", "1"), ("won", "1")] == record("w1", held.fence, 1)
-    assert [("won", "1"), ("already", "1")] == record("w1", held.fence, 2)
+    assert [("won", None), ("won", None)] == record("w1", held.fence, 1)
+    assert [("won", None), ("already", "1")] == record("w1", held.fence, 2)
     assert [("lost", None)] * 2 == record("w2", held.fence, 3)
     assert [("lost", None)] * 2 == record("w1", held.fence + 1, 3)
     assert [1] == [

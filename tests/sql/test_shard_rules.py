@@ -11,12 +11,14 @@ CROSS_PROJECT = {"run_hint", "due_projects", "partitions_make", "partitions_drop
 #: Pure helpers that touch no table.
 PURE = {
     "agent_require",
+    "key_require",
     "event_key",
     "parts_digest",
     "uuid_at",
     "uuid_floor",
     "uuid_time",
     "run_lane",
+    "undo_of",
     "input_digest",
 }
 
@@ -27,9 +29,18 @@ INTERNAL = {
     "project_require",
     "run_create",
     "run_end",
+    "run_lock",
     "run_lose",
     "run_status",
     "run_allowance",
+    "run_resume",
+    "run_spawn",
+    "step_put",
+    "wait_look",
+    "wait_due",
+    "child_ended",
+    "approval_ask",
+    "undo_start",
     "attempt_record",
     "worker_touch",
     "body_keep",

@@ -5,6 +5,7 @@ Settings: what semel.toml and SEMEL_* say, read once at start and refused whole 
 Nothing here opens a connection, and no secret is ever written down or shown.
 """
 
+from semel.config.notifiers import ApprovalSettings, NotifierSettings
 from semel.config.reading import load
 from semel.config.secret import Secret
 from semel.config.settings import (
@@ -19,7 +20,9 @@ from semel.config.settings import (
 )
 
 __all__ = [
+    "ApprovalSettings",
     "Channel",
+    "NotifierSettings",
     "Retention",
     "RunOn",
     "Secret",

@@ -11,8 +11,9 @@ import os
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from semel.config.notifiers import ApprovalSettings, read_notifiers
 from semel.config.secret import Secret, dereference
 from semel.config.settings import Retention, Server, Settings, Source, WorkerSettings
 from semel.config.values import known, read, table
@@ -21,15 +22,23 @@ from semel.errors import BadConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-T = TypeVar("T", WorkerSettings, Server, Retention)
+T = TypeVar("T", WorkerSettings, Server, Retention, ApprovalSettings)
 S = TypeVar("S")
 
 #: Settings outside any section, with their types.
-_TOP = {"dsn": "str", "home": "str", "project": "str", "pooler": "bool"}
-_SECTIONS: dict[str, type[WorkerSettings | Server | Retention]] = {
+_TOP = {
+    "dsn": "str",
+    "home": "str",
+    "project": "str",
+    "pooler": "bool",
+    "public_url": "str",
+}
+_Section: TypeAlias = type[WorkerSettings | Server | Retention | ApprovalSettings]
+_SECTIONS: dict[str, _Section] = {
     "worker": WorkerSettings,
     "server": Server,
     "retention": Retention,
+    "approvals": ApprovalSettings,
 }
 #: Variables that are no setting of the file: they choose it, or belong to tests and tools.
 _EXTRAS = frozenset(
@@ -81,10 +90,14 @@ def load(
         raise BadConfig("SEMEL_PORT and SEMEL_SERVER_PORT are the same setting: unset one")
     path = _path(base, env.get("SEMEL_CONFIG"))
     told = _file(path) if path else {}
-    known("semel.toml", told, (*_TOP, "sources", *_SECTIONS))
+    known("semel.toml", told, (*_TOP, "sources", "notifiers", *_SECTIONS))
     top = _values("", _TOP, {key: told[key] for key in _TOP if key in told}, env)
     sources = _sources(told, environ, secrets=secrets)
-    references = [secret.reference for source in sources for secret in source.secrets]
+    notifiers = read_notifiers(told.get("notifiers", {}))
+    references = [
+        *(secret.reference for source in sources for secret in source.secrets),
+        *(reference for each in notifiers.values() for reference in each.references),
+    ]
     dsn = top.get("dsn")
     if dsn is not None and dsn.startswith(("env:", "file:")):
         references.append(dsn)
@@ -96,6 +109,7 @@ def load(
     worker = _section(WorkerSettings, "worker", told, env)
     server = _section(Server, "server", told, env)
     retention = _section(Retention, "retention", told, env)
+    approvals = _section(ApprovalSettings, "approvals", told, env)
     home = base / top.get("home", ".semel")
     _placeable(home)
     return _blamed(
@@ -107,6 +121,8 @@ def load(
             worker=worker,
             server=server,
             retention=retention,
+            approvals=approvals,
+            notifiers=notifiers,
             testing=read("SEMEL_TESTING", "bool", env.get("SEMEL_TESTING", "0"), worded=True),
             sources={(source.project, source.name): source for source in sources},
             file=path,
@@ -236,5 +252,5 @@ def _names(section: str, key: str) -> tuple[str, ...]:
     )
 
 
-def _types(kind: type[WorkerSettings | Server | Retention | Source]) -> dict[str, str]:
+def _types(kind: _Section | type[Source]) -> dict[str, str]:
     return {each.name: str(each.type) for each in fields(kind)}

@@ -13,11 +13,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from semel.config.notifiers import ApprovalSettings
 from semel.config.secret import described
+from semel.config.url import Url
 from semel.config.values import matches, plain, shown, within
 from semel.errors import BadConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semel.config.notifiers import NotifierSettings
     from semel.config.secret import Secret
 
 Channel = Literal["alertmanager", "telegram", "api"]
@@ -179,6 +184,9 @@ class Settings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     server: Server = field(default_factory=Server)
     retention: Retention = field(default_factory=Retention)
+    approvals: ApprovalSettings = field(default_factory=ApprovalSettings)
+    notifiers: Mapping[str, NotifierSettings] = field(default_factory=dict)  # by name
+    public_url: str | None = None  # where people reach the server; None: on this machine
     file: Path | None = None  # that was read; None: there is none
 
     def __post_init__(self) -> None:
@@ -188,6 +196,13 @@ class Settings:
                 " postgresql://user@host/name"
             )
         matches("semel.toml", "project", self.project, PROJECT, "1 to 64 of a-z, 0-9, _ and -")
+        self.approvals.check(self.notifiers)
+        if self.public_url is not None:
+            Url.read("semel.toml public_url", self.public_url, http=True)
+            if "?" in self.public_url:
+                raise BadConfig(
+                    "semel.toml public_url has a ?: write only what comes before /approve/"
+                )
         if self.server.is_loopback:
             return
         if self.testing:
@@ -203,6 +218,11 @@ class Settings:
                     ' secrets = ["env:NAME"], or listen on 127.0.0.1'
                 )
 
+    @property
+    def links(self) -> str:
+        """What a link to us begins with; it ends in no slash."""
+        return (self.public_url or f"http://127.0.0.1:{self.server.port}").rstrip("/")
+
     def shown(self) -> dict[str, Any]:
         """The settings in force as JSON, for `semel config`: no secret, no password."""
         return {
@@ -211,9 +231,12 @@ class Settings:
             "home": str(self.home),
             "project": self.project,
             "pooler": self.pooler,
+            "public_url": self.links,
             "testing": self.testing,
             "sources": {source.name: plain(source) for source in self.sources.values()},
             "worker": plain(self.worker),
             "server": plain(self.server),
             "retention": plain(self.retention),
+            "approvals": self.approvals.shown(),
+            "notifiers": {name: each.shown() for name, each in self.notifiers.items()},
         }

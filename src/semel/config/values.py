@@ -23,6 +23,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "Channel": ("alertmanager", "telegram", "api"),
     "RunOn": ("firing", "firing+resolved"),
     "Unit": ("notification", "alert"),
+    "Kind": ("webhook", "telegram", "slack", "line"),
 }
 
 
@@ -44,6 +45,8 @@ def read(name: str, wanted: str, value: Any, *, worded: bool = False) -> Any:
         return None
     if wanted.startswith("timedelta"):
         return _duration(name, value, never=wanted != "timedelta")
+    if wanted == "tuple[str, ...]":
+        return _words(name, value, worded=worded)
     allowed = _CHOICES.get(wanted)
     if allowed is not None and value not in allowed:
         near = _meant(value, allowed)
@@ -85,6 +88,8 @@ def matches(where: str, key: str, value: str, pattern: re.Pattern[str], sentence
 
 def shown(value: Any) -> str:
     """A value as one writes it in the file, without quotes."""
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
     if not isinstance(value, timedelta):
         return str(value)
     for unit, seconds in _UNITS.items():
@@ -127,6 +132,14 @@ def _number(name: str, value: Any, *, worded: bool) -> int:
         return int(value)
     mend = ", without quotes" if isinstance(value, str) and not worded else ""
     raise BadConfig(f"{name} is {value!r}: write a whole number{mend}")
+
+
+def _words(name: str, value: Any, *, worded: bool) -> tuple[str, ...]:
+    if worded:
+        return tuple(word for word in re.split(r"[, ]+", value) if word)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise BadConfig(f'{name} is {value!r}: write a list of texts, as in ["a", "b"]')
+    return tuple(value)
 
 
 def _duration(name: str, value: Any, *, never: bool) -> timedelta:

@@ -87,9 +87,7 @@ class Decided:
 
     approval_id: UUID | None
     run_id: UUID | None
-    outcome: Literal[
-        "won", "voted", "already", "expired", "void", "refused", "unknown"
-    ]
+    outcome: Literal["won", "voted", "already", "expired", "void", "refused", "unknown"]
     state: str | None
     decided_at: datetime | None
     agent: str | None

@@ -15,7 +15,7 @@ from semel.core.call import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import TypeAlias
+    from typing import LiteralString, TypeAlias
     from uuid import UUID
 
     from semel.model import Json
@@ -25,17 +25,36 @@ if TYPE_CHECKING:
 PAGE = 50
 PAGE_MAX = 200
 
+#: Members that are records of ours again, or lists of them.
+_OURS = frozenset(
+    (
+        "approvals",
+        "attempts",
+        "children",
+        "compensation",
+        "deliveries",
+        "events",
+        "links",
+        "signals",
+        "steps",
+        "undoes",
+        "votes",
+        "waits",
+    )
+)
+
 
 def list_runs(
     project: str,
     *,
     status: str | None = None,
     agent: str | None = None,
+    kind: str | None = None,
     before: UUID | None = None,
     limit: int = PAGE,
 ) -> Call[list[Record]]:
     """
-    At most *limit* runs by run_id, newest first, optionally of one status or agent.
+    At most *limit* runs by run_id, newest first, optionally of one status, agent or kind.
 
     *before* is the last run of the page before. Ask for one more than you show to learn
     whether another page follows.
@@ -44,35 +63,10 @@ def list_runs(
         "select to_jsonb(r) from semel.runs as r"
         " where r.project_id = %s and (%s::uuid is null or r.run_id < %s)"
         " and (%s::text is null or r.status = %s) and (%s::text is null or r.agent = %s)"
+        " and (%s::text is null or r.kind = %s)"
         " order by r.run_id desc limit %s",
-        (project, before, before, status, status, agent, agent, limit),
-        _records,
-    )
-
-
-def show_run(project: str, run_id: UUID) -> Call[Record | None]:
-    """One run with its attempts, events, deliveries and steps, each oldest first."""
-    return Call(
-        "select to_jsonb(r) || jsonb_build_object("
-        " 'attempts', (select coalesce(jsonb_agg(to_jsonb(a) - '{project_id,run_id}'::text[]"
-        "    order by a.fence, a.claimed_at), '[]') from semel.attempts as a"
-        "    where a.project_id = r.project_id and a.run_id = r.run_id),"
-        " 'events', (select coalesce(jsonb_agg(to_jsonb(e) - '{project_id,run_id}'::text[]"
-        "    order by e.first_seen_at), '[]') from semel.run_events as e"
-        "    where e.project_id = r.project_id and e.run_id = r.run_id),"
-        " 'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) - '{project_id,run_id}'::text[]"
-        "    order by d.received_at, d.delivery_id), '[]') from ("
-        "      select distinct e.event_id from semel.run_events as e"
-        "      where e.project_id = r.project_id and e.run_id = r.run_id) as e"
-        "    cross join lateral semel.deliveries_of(r.project_id, e.event_id) as f"
-        "    join semel.deliveries as d on d.project_id = r.project_id"
-        "      and d.received_at = f.received_at and d.delivery_id = f.delivery_id),"
-        " 'steps', (select coalesce(jsonb_agg(to_jsonb(s) - '{project_id,run_id}'::text[]"
-        "    order by s.recorded_at), '[]') from semel.steps as s"
-        "    where s.project_id = r.project_id and s.run_id = r.run_id))"
-        " from semel.runs as r where r.project_id = %s and r.run_id = %s",
-        (project, run_id),
-        _record,
+        (project, before, before, status, status, agent, agent, kind, kind, limit),
+        records,
     )
 
 
@@ -90,7 +84,7 @@ def list_events(
         " and (%s::text is null or e.source = %s)"
         " order by e.event_id desc limit %s",
         (project, before, before, source, source, limit),
-        _records,
+        records,
     )
 
 
@@ -104,7 +98,7 @@ def show_event(project: str, event_id: UUID) -> Call[Record | None]:
         "    and d.received_at = f.received_at and d.delivery_id = f.delivery_id))"
         " from semel.events as e where e.project_id = %s and e.event_id = %s",
         (project, event_id),
-        _record,
+        record,
     )
 
 
@@ -134,7 +128,7 @@ def explain_event(project: str, source: str, provider_id: str) -> Call[list[Reco
         "  and d.received_at = w.received_at and d.delivery_id = w.delivery_id limit 1) as d"
         " order by w.received_at, w.delivery_id limit 1000",
         (project, source, provider_id, project, source, provider_id, project, project),
-        _records,
+        records,
     )
 
 
@@ -158,7 +152,7 @@ def list_deliveries(
         " and (%s::text is null or d.verdict = %s) and (%s::text is null or d.source = %s)"
         " order by d.received_at desc, d.delivery_id desc limit %s",
         (project, before, project, before, verdict, verdict, source, source, limit),
-        _records,
+        records,
     )
 
 
@@ -169,7 +163,7 @@ def show_delivery(project: str, delivery_id: UUID) -> Call[Record | None]:
         " on d.received_at = f.received_at and d.delivery_id = f.delivery_id"
         " where d.project_id = %s and d.delivery_id = %s",
         (project, delivery_id, project, delivery_id),
-        _record,
+        record,
     )
 
 
@@ -197,6 +191,59 @@ def work_of(project: str, run_id: UUID | None) -> Call[Work | None]:
     )
 
 
+# An approval whose time is over has EXPIRED, also before upkeep has come to write it down.
+_APPROVALS: LiteralString = (
+    "select to_jsonb(a) || jsonb_build_object('state', case when a.state = 'PENDING'"
+    "    and a.expires_at <= c.now then 'EXPIRED' else a.state end,"
+    "  'seconds_left', case when a.state = 'PENDING'"
+    "    then greatest(0, extract(epoch from a.expires_at - c.now)) end)"
+    " from (select clock_timestamp() as now) as c cross join semel.approvals as a"
+)
+
+
+def list_approvals(
+    project: str,
+    *,
+    state: str | None = None,
+    before: UUID | None = None,
+    limit: int = PAGE,
+) -> Call[list[Record]]:
+    """
+    Approvals with their votes and links, newest first, optionally of one state.
+
+    *before* is the last approval_id of the page before.
+    """
+    return Call(
+        _APPROVALS + " where a.project_id = %s"  # noqa: S608 - literals
+        " and (%s::uuid is null or (a.created_at, a.approval_id) < ("
+        "  select b.created_at, b.approval_id from semel.approvals as b"
+        "  where b.project_id = %s and b.approval_id = %s))"
+        " and (%s::text is null or case when a.state = 'PENDING' and a.expires_at <= c.now"
+        "  then 'EXPIRED' else a.state end = %s)"
+        " order by a.created_at desc, a.approval_id desc limit %s",
+        (project, before, project, before, state, state, limit),
+        records,
+    )
+
+
+def show_approval(project: str, approval_id: UUID) -> Call[Record | None]:
+    """One approval with its votes and links."""
+    return Call(
+        _APPROVALS + " where a.project_id = %s and a.approval_id = %s",
+        (project, approval_id),
+        record,
+    )
+
+
+def agent_of(project: str, run_id: UUID) -> Call[str | None]:
+    """Whose run it is; None if it is not there."""
+    return Call(
+        "select r.agent from semel.runs as r where r.project_id = %s and r.run_id = %s",
+        (project, run_id),
+        lambda rows: str(rows[0][0]) if rows else None,
+    )
+
+
 def list_agents(project: str) -> Call[list[Record]]:
     """
     Agents that a worker has announced or that have live runs, by name.
@@ -217,7 +264,7 @@ def list_agents(project: str) -> Call[list[Record]]:
         "  group by r.agent) as c on c.agent = a.agent"
         " order by coalesce(a.agent, c.agent)",
         (project, project, project),
-        _records,
+        records,
     )
 
 
@@ -241,7 +288,7 @@ def watch_runs(
         "   where r.project_id = %s and r.run_id = any (%s::uuid[]))"
         " select to_jsonb(c) - '{input,result,saga_steps}'::text[] from changed as c",
         (project, newest, project, 5 * newest, project, list(known)),
-        _records,
+        records,
     )
 
 
@@ -253,7 +300,7 @@ def list_workers(project: str) -> Call[list[Record]]:
         " from semel.workers as w where w.project_id = %s"
         " order by w.beat_at desc, w.worker_id limit 1000",
         (project,),
-        _records,
+        records,
     )
 
 
@@ -264,7 +311,7 @@ def count_runs(project: str) -> Call[list[Record]]:
         " from semel.runs as r where r.project_id = %s"
         " group by r.agent, r.status order by r.agent, r.status) as c",
         (project,),
-        _records,
+        records,
     )
 
 
@@ -299,20 +346,24 @@ def oldest_ready() -> Call[list[tuple[str, float]]]:
     )
 
 
-def _records(rows: Sequence[Any]) -> list[Record]:
+def records(rows: Sequence[Any]) -> list[Record]:
+    """Rows of one JSON column."""
     return [_utc(row[0]) for row in rows]
 
 
-def _record(rows: Sequence[Any]) -> Record | None:
+def record(rows: Sequence[Any]) -> Record | None:
+    """The one row, if there is one."""
     return _utc(rows[0][0]) if rows else None
 
 
 def _utc(record: dict[str, Any]) -> Record:
     """*record* with its own times in UTC; what users put into input and result is theirs."""
     for name, value in record.items():
-        if isinstance(value, str) and name.endswith(("_at", "_until")):
+        if isinstance(value, str) and (name == "at" or name.endswith(("_at", "_until"))):
             at = datetime.fromisoformat(value).astimezone(UTC)
             record[name] = at.isoformat().replace("+00:00", "Z")
-        elif name in {"attempts", "events", "deliveries", "steps"}:
+        elif name in _OURS and isinstance(value, list):
             record[name] = [_utc(each) for each in value]
+        elif name in _OURS and isinstance(value, dict):
+            record[name] = _utc(value)
     return record

@@ -84,6 +84,19 @@ def token_list(
     )
 
 
+def token_name(project: str, token_id: UUID) -> Call[str]:
+    """
+    What a token was called when it was made; empty for one without a name.
+
+    Source: sql/functions/tokens.sql, token_list.
+    """
+    return Call(
+        "select name from semel.token_list(%s) where token_id = %s",
+        (project, token_id),
+        lambda rows: str(rows[0][0]) if rows else "",
+    )
+
+
 def token_revoke(project: str, token_id: UUID) -> Call[str]:
     """
     Revoke a token; answers won, already or unknown.

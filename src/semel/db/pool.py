@@ -21,7 +21,7 @@ POOL_WAIT_SECONDS = 3.0
 #: A pooled connection that rested this long is checked before it is lent again.
 REST_SECONDS = 1.0
 
-_SETTINGS: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "autocommit": True,
     "connect_timeout": CONNECT_SECONDS_MAX,
     "keepalives_idle": 10,
@@ -42,7 +42,7 @@ def connect(dsn: str, *, name: str = "semel", prepare: bool = True) -> psycopg.C
         psycopg.OperationalError: the server cannot be reached.
     """
     threshold = 5 if prepare else None
-    return psycopg.connect(dsn, application_name=name, prepare_threshold=threshold, **_SETTINGS)
+    return psycopg.connect(dsn, application_name=name, prepare_threshold=threshold, **SETTINGS)
 
 
 async def aconnect(
@@ -51,7 +51,7 @@ async def aconnect(
     """Open one async connection; otherwise as `connect`."""
     threshold = 5 if prepare else None
     return await psycopg.AsyncConnection.connect(
-        dsn, application_name=name, prepare_threshold=threshold, **_SETTINGS
+        dsn, application_name=name, prepare_threshold=threshold, **SETTINGS
     )
 
 
@@ -84,7 +84,7 @@ def pool(
     kwargs = {
         "application_name": name,
         "prepare_threshold": 5 if prepare else None,
-        **_SETTINGS,
+        **SETTINGS,
     }
     return AsyncConnectionPool(
         dsn,

@@ -2,14 +2,21 @@
 Named places where a test may have the process killed.
 
 With SEMEL_TESTING=1 and SEMEL_STOP_AT=<name> the process sends itself SIGKILL when it passes
-that place; otherwise passing costs one comparison. A name is a promise of the crash tests.
+that place; <name>#3 lets it pass twice before. Otherwise passing costs one comparison. A name is a
+promise of the crash tests.
 
-    ingress.accept.before    the request is verified, nothing is written
-    ingress.accept.after     delivery, dedupe row and run are committed, nothing is answered
-    worker.claim.before      about to claim
-    worker.claim.after       the claim is committed, no handler has begun
-    worker.complete.before   the handler has returned, nothing is written
-    worker.complete.after    the completion is committed
+    ingress.accept.before      the request is verified, nothing is written
+    ingress.accept.after       delivery, dedupe row and run are committed, nothing is answered
+    worker.claim.before        about to claim
+    worker.claim.after         the claim is committed, no handler has begun
+    worker.step.before         steps have had their effects, or promised an undo; nothing is journaled
+    worker.step.after          their entries are committed, no handler knows
+    worker.transaction.before  a transaction of a step has written all, and is not committed
+    worker.transaction.after   it is committed, the handler does not know
+    worker.park.before         about to leave the worker and wait
+    worker.park.after          the wait is committed with its questions, the handler still there
+    worker.complete.before     the handler has returned, nothing is written
+    worker.complete.after      the completion is committed
 """
 
 from __future__ import annotations
@@ -22,14 +29,25 @@ STOPS = (
     "ingress.accept.after",
     "worker.claim.before",
     "worker.claim.after",
+    "worker.step.before",
+    "worker.step.after",
+    "worker.transaction.before",
+    "worker.transaction.after",
+    "worker.park.before",
+    "worker.park.after",
     "worker.complete.before",
     "worker.complete.after",
 )
 
-_armed = os.environ.get("SEMEL_STOP_AT") if os.environ.get("SEMEL_TESTING") == "1" else None
+_told = os.environ.get("SEMEL_STOP_AT", "") if os.environ.get("SEMEL_TESTING") == "1" else ""
+_armed, _, _nth = _told.partition("#")
+_left = int(_nth) if _nth.isdecimal() else 1
 
 
 def stop_here(name: str) -> None:
     """Die here, without a word, if a test armed *name*."""
+    global _left  # noqa: PLW0603 - one process dies once
     if name == _armed:
-        os.kill(os.getpid(), signal.SIGKILL)
+        _left -= 1
+        if _left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
@@ -28,7 +28,11 @@ RETRY_AFTER_SECONDS = 5
 
 
 def answer(
-    error: SemelError, *, status: int | None = None, headers: Mapping[str, str] | None = None
+    error: SemelError,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Response:
     """
     *error* as an answer.
@@ -37,16 +41,18 @@ def answer(
         error: Its class says title, code and remedy, its text the detail.
         status: Instead of the class's own.
         headers: To be sent with it.
+        more: Members beside those that every problem has.
     """
     status = status or error.http_status
     own = {
         "type": f"urn:semel:error:{error.code}",
         "title": error.title,
         "status": status,
-        "detail": _detail(error),
+        "detail": detail(error),
         "code": error.code,
         "retryable": error.retryable,
         "remedy": error.remedy,
+        **(more or {}),
     }
     sent = dict(headers or {})
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -61,7 +67,8 @@ def answer(
     )
 
 
-def _detail(error: SemelError) -> str:
+def detail(error: SemelError) -> str:
+    """What *error* says to whoever asked, who may be anybody."""
     if isinstance(error, DatabaseUnreachable | SchemaMismatch | EmbeddedError):
         return (type(error).__doc__ or error.title).strip().partition("\n")[0]
     return str(error) or error.title

@@ -9,45 +9,33 @@ operator may do to a run, SQL decides. Reads are the views as JSON.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-import psycopg
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from semel.config.settings import PROJECT
-from semel.core import reads, transitions
+from semel.core import reads, story, transitions
 from semel.core.text import load_object
-from semel.core.tokens import token_check
-from semel.db.execute import arun
 from semel.edges import body, idempotency_key, start
-from semel.edges.acceptor import ours
 from semel.edges.channel import kept
-from semel.edges.in_time import ANSWER_SECONDS_MAX, InTime
+from semel.edges.in_time import ANSWER_SECONDS_MAX
 from semel.edges.ingress import clock, respond
-from semel.errors import BadRequest, Forbidden, NoSuchRun, RunRefused, Unauthenticated
-from semel.model import RunStatus, Verdict
+from semel.errors import BadRequest, NoSuchRun, RunRefused
+from semel.model import RunKind, RunStatus, Verdict
+from semel.ops.gate import OPERATORS, READERS, STARTERS, Gate, token
 from semel.ops.query import Query
+from semel.ops.steer import Steer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from psycopg_pool import AsyncConnectionPool
     from starlette.requests import Request
 
     from semel.config import Settings
-    from semel.core.call import Call
     from semel.edges.acceptor import Acceptor
-    from semel.model import Grant, Role
+    from semel.edges.asker import Asker
 
-T = TypeVar("T")
-
-READERS: frozenset[Role] = frozenset({"viewer", "operator", "approver", "admin"})
-STARTERS: frozenset[Role] = frozenset({"producer", "operator", "admin"})
-OPERATORS: frozenset[Role] = frozenset({"operator", "admin"})
-
-TOKEN_CHARS_MAX = 500
 #: Of the time that a start may take, the token has this much.
 GRANT_SECONDS_MAX = 1.5
 REASON_CHARS_MAX = 500
@@ -59,13 +47,13 @@ class Api:
     def __init__(
         self,
         settings: Settings,
-        pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
+        asker: Asker,
         acceptor: Acceptor,
     ) -> None:
         self._settings = settings
-        self._pool = pool
+        self._asker = asker
         self._acceptor = acceptor
-        self._in_time = InTime()
+        self._gate = Gate(asker)
 
     def routes(self) -> list[Route]:
         """Every route; a GET answers HEAD too."""
@@ -79,6 +67,7 @@ class Api:
             Route("/v1/{project}/runs", self._runs, methods=["GET", "POST"]),
             Route("/v1/{project}/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
             Route("/v1/{project}/runs/{run_id}/retry", self.retry_run, methods=["POST"]),
+            *Steer(self._settings, self._asker, self._gate).routes(),
             *(
                 Route(f"/v1/{{project}}/{path}", self._reader(get))
                 for path, get in gets.items()
@@ -92,7 +81,7 @@ class Api:
 
     async def start_run(self, request: Request) -> Response:
         """Start a run, or find the one that the same key started."""
-        grant = await self._grant(request, STARTERS, within=GRANT_SECONDS_MAX)
+        grant = await self._gate.grant(request, STARTERS, within=GRANT_SECONDS_MAX)
         project = request.path_params["project"]
         source = grant.source or "api"
         raw = await body.whole(request, self._settings.server)
@@ -107,7 +96,7 @@ class Api:
             headers, required=configured is not None and configured.require_key
         )
         secrets = [secret.reveal() for secret in configured.secrets] if configured else []
-        live = kept(headers, [*secrets, _token(request)])
+        live = kept(headers, [*secrets, token(request)])
         offer = start.read(project, source, raw, key=key, headers=live)
         now = clock(request) if self._settings.testing else None
         within = ANSWER_SECONDS_MAX - GRANT_SECONDS_MAX
@@ -119,20 +108,20 @@ class Api:
         call = transitions.run_cancel(
             request.path_params["project"], run_id, reason=reason or "cancelled over the API"
         )
-        outcome, found = await self._run(call)
+        outcome, found = await self._asker.ask(call)
         return _operated(run_id, outcome, found, "CANCELLED")
 
     async def retry_run(self, request: Request) -> Response:
         """Let a failed or cancelled run start again."""
         run_id, _ = await self._operate(request)
-        outcome, found, started = await self._run(
+        outcome, found, started = await self._asker.ask(
             transitions.run_retry(request.path_params["project"], run_id)
         )
         return _operated(started, outcome, found, "PENDING")
 
     async def _operate(self, request: Request) -> tuple[UUID, str | None]:
         """The run that an operator means, and the reason in the body, if there is one."""
-        await self._grant(request, OPERATORS)
+        await self._gate.grant(request, OPERATORS)
         run_id = _run_id(request)
         raw = await body.whole(request, self._settings.server)
         told = load_object(raw) if raw else {}
@@ -147,20 +136,21 @@ class Api:
 
     async def list_runs(self, request: Request, project: str) -> Response:
         """A page of runs, newest first."""
-        query = Query(request, "status", "agent", "cursor", "limit")
+        query = Query(request, "status", "agent", "kind", "cursor", "limit")
         call = reads.list_runs(
             project,
             status=query.one_of("status", RunStatus),
             agent=query.text("agent"),
+            kind=query.one_of("kind", RunKind),
             before=query.uuid("cursor"),
             limit=query.limit() + 1,
         )
-        return query.page("runs", await self._run(call), "run_id")
+        return query.page("runs", await self._asker.ask(call), "run_id")
 
     async def show_run(self, request: Request, project: str) -> Response:
         """One run with its timeline."""
         run_id = _run_id(request)
-        found = await self._run(reads.show_run(project, run_id))
+        found = await self._asker.ask(story.show_run(project, run_id))
         if found is None:
             raise NoSuchRun(f"there is no run {run_id} in project {project!r}")
         return JSONResponse(found)
@@ -170,7 +160,7 @@ class Api:
         query = Query(request, "source", "verdict", "cursor", "limit")
         verdict = query.one_of("verdict", Verdict)
         if verdict is not None:
-            found = await self._run(
+            found = await self._asker.ask(
                 reads.list_deliveries(
                     project,
                     verdict=verdict,
@@ -186,58 +176,26 @@ class Api:
             before=query.uuid("cursor"),
             limit=query.limit() + 1,
         )
-        return query.page("events", await self._run(call), "event_id")
+        return query.page("events", await self._asker.ask(call), "event_id")
 
     async def list_agents(self, request: Request, project: str) -> Response:
         """Every agent with its limits, and how many of its runs wait and run."""
         Query(request)
-        return JSONResponse({"agents": await self._run(reads.list_agents(project))})
+        return JSONResponse({"agents": await self._asker.ask(reads.list_agents(project))})
 
     async def list_workers(self, request: Request, project: str) -> Response:
         """Every worker, the latest sign of life first."""
         Query(request)
-        return JSONResponse({"workers": await self._run(reads.list_workers(project))})
+        return JSONResponse({"workers": await self._asker.ask(reads.list_workers(project))})
 
     def _reader(
         self, get: Callable[[Request, str], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            await self._grant(request, READERS)
+            await self._gate.grant(request, READERS)
             return await get(request, request.path_params["project"])
 
         return endpoint
-
-    async def _grant(
-        self, request: Request, allowed: frozenset[Role], *, within: float = ANSWER_SECONDS_MAX
-    ) -> Grant:
-        token = _token(request)
-        project = request.path_params["project"]
-        grant = None
-        if token and PROJECT.fullmatch(project):
-            call = token_check(project, token[:TOKEN_CHARS_MAX])
-            grant = await self._run(call, within=within)
-        if grant is None:
-            raise Unauthenticated(f"no token of project {project[:80]!r} came with the request")
-        if grant.role not in allowed:
-            raise Forbidden(f"the role {grant.role} does not allow {request.method} here")
-        return grant
-
-    async def _run(self, call: Call[T], *, within: float = ANSWER_SECONDS_MAX) -> T:
-        return await self._in_time.wait(self._ask(call), within)
-
-    async def _ask(self, call: Call[T]) -> T:
-        try:
-            async with self._pool.connection() as conn:
-                return await arun(conn, call)
-        except psycopg.Error as error:
-            raise ours(error) from error
-
-
-def _token(request: Request) -> str:
-    """What stands behind the one `Authorization: Bearer`; empty if nothing does."""
-    lines = request.headers.getlist("authorization")
-    scheme, _, token = (lines[0] if len(lines) == 1 else "").strip().partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _run_id(request: Request) -> UUID:

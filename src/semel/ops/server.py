@@ -1,5 +1,5 @@
 """
-The server: the ingress, the API, metrics and readiness as one ASGI application and one process.
+The server: ingress, approval links, API, metrics and readiness, one ASGI application and process.
 
 It starts whether or not the database is there, keeps trying, and tells senders to come back
 meanwhile. SIGTERM and SIGINT let requests in flight end, then close the connections.
@@ -28,6 +28,8 @@ from semel.db.execute import arun
 from semel.db.pool import pool as make_pool
 from semel.edges import body, problem
 from semel.edges.acceptor import Acceptor, ours
+from semel.edges.approve import Approve
+from semel.edges.asker import Asker
 from semel.edges.ingress import Ingress
 from semel.errors import BadConfig, BadRequest, DatabaseUnreachable, OurFault, SemelError
 from semel.ops.api import Api
@@ -69,6 +71,7 @@ def application(settings: Settings) -> Starlette:
         settings.dsn, size=settings.server.pool, name="semel-serve", prepare=not settings.pooler
     )
     acceptor = Acceptor(pool, memory=settings.retention.dedupe)
+    asker = Asker(pool)
     metrics = Metrics(pool)
     readiness = Readiness(settings.dsn)
 
@@ -88,7 +91,8 @@ def application(settings: Settings) -> Starlette:
     app = Starlette(
         routes=[
             *Ingress(settings, acceptor, metrics.observe).routes(),
-            *Api(settings, pool, acceptor).routes(),
+            *Approve(settings, asker).routes(),
+            *Api(settings, asker, acceptor).routes(),
             Route("/metrics", metrics.answer),
             Route("/healthz", readiness.healthz),
             Route("/readyz", readiness.readyz),
@@ -229,7 +233,9 @@ async def _unread(_request: Request, error: body.Unread) -> Response:
 
 
 async def _no_route(request: Request, error: HTTPException) -> Response:
-    said = f"{request.method} {request.url.path[:200]}: {HTTPStatus(error.status_code).phrase}"
+    path = request.url.path
+    shown = "/approve/…" if path.startswith("/approve/") else path[:200]
+    said = f"{request.method} {shown}: {HTTPStatus(error.status_code).phrase}"
     headers = {**(error.headers or {}), **_verdict(request)}
     return problem.answer(BadRequest(said), status=error.status_code, headers=headers)
 

@@ -34,6 +34,7 @@ class App:
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
+        self.compensations: dict[str, Callable[..., Any]] = {}
 
     def agent(
         self,
@@ -43,6 +44,8 @@ class App:
         concurrency: int | None = None,
         executor: Executor | None = None,
         backoff: Backoff | None = None,
+        version: str = "",
+        joins: bool = False,
     ) -> Callable[[F], F]:
         """
         Register the function below as the handler of agent *name*.
@@ -54,6 +57,10 @@ class App:
             executor: `async` for `async def`, `thread` for `def`, or `process` for a handler that
                 holds the interpreter or may crash it. By default as the function is written.
             backoff: The wait before another attempt.
+            version: Of its code, 1 to 64 characters: a run that one version began is claimed by
+                workers of that version only. Deploy the old one beside the new until it has none.
+            joins: Events of one correlation key (an alert group, a chat, a pull request) are
+                signals named `event` to its live run, instead of starting another.
 
         Raises:
             BadConfig: the name is taken, or the settings contradict the function.
@@ -62,6 +69,8 @@ class App:
         def register(handler: F) -> F:
             if name in self.agents:
                 raise BadConfig(f"agent {name} is registered twice; give one another name")
+            if name.startswith("semel."):
+                raise BadConfig(f"agent {name}: names that begin with semel. are Semel's own")
             fitting: Executor = "async" if inspect.iscoroutinefunction(handler) else "thread"
             self.agents[name] = Agent(
                 name=name,
@@ -70,8 +79,33 @@ class App:
                 concurrency=concurrency,
                 executor=executor or fitting,
                 backoff=backoff or Backoff(),
+                version=version,
+                joins=joins,
             )
             return handler
+
+        return register
+
+    def compensation(self, name: str) -> Callable[[F], F]:
+        """
+        Register the function below as the undo *name*, for `run.step(..., undo=...)`.
+
+        It is called as `undo(*args, **kwargs, result=...)`: the step's arguments as JSON gave
+        them back, and its result, or None when the step may have acted without answering. It may
+        be called more than once for the same step, so let it undo what is there; it takes `run`
+        too if it has a parameter of that name.
+
+        Raises:
+            BadConfig: the name is taken.
+        """
+
+        def register(undo: F) -> F:
+            if name in self.compensations:
+                raise BadConfig(
+                    f"compensation {name} is registered twice; give one another name"
+                )
+            self.compensations[name] = undo
+            return undo
 
         return register
 

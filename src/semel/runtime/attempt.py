@@ -8,14 +8,14 @@ attempt that is told to stop writes nothing: its run is released by who stopped 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semel import log
 from semel.core import recovery, runs, workers
-from semel.runtime.handlers import Run
-from semel.runtime.outcome import Crashed, Done, Failed, Outcome, Stopped, of_error, of_result
+from semel.runtime.execution import Execution
+from semel.runtime.held import boottime
+from semel.runtime.outcome import Crashed, Done, Failed, Outcome, Parked, Stopped, of_error
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from semel.runtime.children import Children
     from semel.runtime.finisher import Finisher
     from semel.runtime.handlers import Agent
+    from semel.runtime.progress import Desk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Shop:
     threads: ThreadPoolExecutor
     link: Link
     finisher: Finisher
+    desk: Desk
     loop: asyncio.AbstractEventLoop
 
 
@@ -49,6 +51,7 @@ class Attempt:
 
     __slots__ = (
         "_agent",
+        "_execution",
         "_shop",
         "_stops",
         "_task",
@@ -74,6 +77,7 @@ class Attempt:
         self._shop = shop
         self._stops: list[bool] = []  # filled from any thread
         self._writing = False
+        self._execution: Execution | None = None  # none in a child process
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -93,6 +97,8 @@ class Attempt:
 
     def _interrupt(self) -> None:
         """Interrupt the handler, but never the write of an outcome."""
+        if self._execution is not None:
+            self._execution.close()
         if self._task is not None and not self._writing:
             self._task.cancel()
 
@@ -102,11 +108,13 @@ class Attempt:
         self._writing = True
         answer = await self._write(outcome)
         self.stopped = isinstance(outcome, Stopped)
+        if self.stopped and not self._stops:
+            self.lost_at = boottime()  # a write of its own was refused: nobody told it to stop
         if self.alone and not self.stopped:
             await self._shop.link.insist(
                 workers.worker_stop(self.claim.project, self.claim.worker)
             )
-        if answer in {"won", "already"}:
+        if answer in {"won", "already", "parked"}:
             return  # what went well is counted, not logged: there may be thousands a second
         log.event(
             "run.ended",
@@ -119,39 +127,17 @@ class Attempt:
 
     async def _execute(self) -> Outcome:
         try:
-            if self.alone or self._agent.executor == "process":
+            in_child = self._agent.executor == "process" and self.claim.kind != "undo"
+            if self.alone or in_child:
                 return await self._shop.children.execute(self.claim, fresh=self.alone)
-            run = Run.of(self.claim, self._stops)
-            if self._agent.is_async:
-                return await self._on_loop(run)
-            return await self._in_thread(run)
+            self._execution = Execution(
+                self.claim, self._agent, self._shop.desk, self._shop.threads, self._stops
+            )
+            return await self._execution.run()
         except asyncio.CancelledError:
             return Stopped()
         except Exception as error:  # noqa: BLE001 - what is not the handler's ends the attempt only
             return of_error(error)
-
-    async def _on_loop(self, run: Run) -> Outcome:
-        try:
-            return of_result(await self._agent.handler(run))
-        except asyncio.CancelledError as cancelled:
-            # Ours to stop, or the handler cancelled itself: only a flagged run was told to.
-            return Stopped() if run.cancelled else of_error(cancelled)
-        except BaseException as error:  # noqa: BLE001 - SystemExit ends the attempt, not the worker
-            return of_error(error)
-
-    async def _in_thread(self, run: Run) -> Outcome:
-        def call() -> Outcome:
-            try:
-                return of_result(self._agent.handler(run))
-            except BaseException as error:  # noqa: BLE001 - as above
-                return of_error(error)
-
-        thread = self._shop.loop.run_in_executor(self._shop.threads, call)
-        while True:
-            # A thread cannot be interrupted, only asked: its slot is taken until it answers.
-            with suppress(asyncio.CancelledError):
-                outcome = await asyncio.shield(thread)
-                return Stopped() if run.cancelled else outcome
 
     async def _write(self, outcome: Outcome) -> str:
         match outcome:
@@ -168,6 +154,8 @@ class Attempt:
                 return reaped[0].outcome if reaped else "lost"
             case Crashed(reason):
                 return await self._fail("E-RUN-006", reason, retryable=True)
+            case Parked():
+                return "parked"
             case Stopped():
                 return "stopped"
 

@@ -3,10 +3,10 @@ A child process that executes handlers one at a time, out of the worker's way.
 
 Two kinds of run come here: those of an agent with executor="process", and suspects, whose last
 worker was lost: should the handler take its process down again, it takes this one. The child
-speaks JSON lines over a socket, leases nothing and writes nothing to the database; it dies with
-its worker.
+speaks JSON lines over a socket. It leases nothing and ends no run: of the database it has the
+journal of the run it executes, under the worker's fence. It dies with its worker.
 
-    worker ──{claim}──> child ──handler──> {"done": text} | {"failed": …} ──> worker
+    worker ──{desk}, {claim}──> child ──handler──> {"done": text} | {"failed": …} | … ──> worker
 
 Run as `python -m semel.runtime.child TARGET FD`.
 """
@@ -14,22 +14,28 @@ Run as `python -m semel.runtime.child TARGET FD`.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
-import queue
 import signal
 import socket
 import sys
 import threading
-from datetime import datetime
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from semel.db.lender import Lender
+from semel.db.link import Link
 from semel.model import Claim
 from semel.runtime.app import load
-from semel.runtime.handlers import Run
-from semel.runtime.outcome import Done, Failed, of_error, of_result
+from semel.runtime.execution import Execution
+from semel.runtime.outcome import Done, Failed, Outcome, Parked, Stopped
+from semel.runtime.progress import Desk
+from semel.runtime.recorder import Recorder
+
+if TYPE_CHECKING:
+    from semel.runtime.app import App
 
 
 def encode(claim: Claim) -> bytes:
@@ -48,6 +54,9 @@ def encode(claim: Claim) -> bytes:
         "priority": claim.priority,
         "lane": claim.lane,
         "ready_at": claim.ready_at.isoformat(),
+        "kind": claim.kind,
+        "parent": str(claim.parent) if claim.parent else None,
+        "journal": claim.journal,
     }
     return json.dumps(fields).encode() + b"\n"
 
@@ -57,56 +66,89 @@ def decode(line: bytes) -> Claim:
     fields: dict[str, Any] = json.loads(line)
     fields["run_id"] = UUID(fields["run_id"])
     fields["event_id"] = UUID(fields["event_id"]) if fields["event_id"] else None
+    fields["parent"] = UUID(fields["parent"]) if fields["parent"] else None
     fields["ready_at"] = datetime.fromisoformat(fields["ready_at"])
     return Claim(**fields)
 
 
-def outcome_line(outcome: Done | Failed) -> bytes:
+def outcome_line(outcome: Outcome) -> bytes:
     """*outcome* as one line of JSON."""
     match outcome:
         case Done(text):
             fields: dict[str, Any] = {"done": text}
         case Failed(code, reason, retryable):
             fields = {"failed": [code, reason, retryable]}
+        case Parked():
+            fields = {"parked": True}
+        case _:
+            fields = {"stopped": True}
     return json.dumps(fields).encode() + b"\n"
 
 
-def outcome_of(line: bytes) -> Done | Failed:
+def outcome_of(line: bytes) -> Outcome:
     """The outcome that `outcome_line` wrote."""
-    fields = json.loads(line)
-    return Done(fields["done"]) if "done" in fields else Failed(*fields["failed"])
+    match json.loads(line):
+        case {"done": text}:
+            return Done(text)
+        case {"failed": [code, reason, retryable]}:
+            return Failed(code, reason, retryable)
+        case {"parked": _}:
+            return Parked()
+        case _:
+            return Stopped()
 
 
-def execute(handler: Any, claim: Claim) -> Done | Failed:
-    """Call *handler* to its end, whatever it raises."""
-    try:
-        run = Run.of(claim, [])
-        if inspect.iscoroutinefunction(handler):
-            return of_result(asyncio.run(handler(run)))
-        return of_result(handler(run))
-    except BaseException as error:  # noqa: BLE001 - SystemExit too ends the attempt, not us
-        return of_error(error)
+class Child:
+    """Executes one handler at a time for the worker at the other end of *worker*."""
+
+    def __init__(self, app: App, worker: socket.socket) -> None:
+        self._app = app
+        self._worker = worker
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="semel-run")
+
+    async def serve(self) -> None:
+        """Work until the worker closes the socket or is gone."""
+        loop = asyncio.get_running_loop()
+
+        def listen() -> None:
+            # On end of file the worker is gone: so are we, in the middle of whatever we do.
+            for line in self._worker.makefile("rb"):
+                loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            os._exit(0)
+
+        threading.Thread(target=listen, daemon=True).start()
+        desk = self._desk(json.loads(await self._lines.get()))
+        while True:
+            claim = decode(await self._lines.get())
+            agent = self._app.agents[claim.agent]
+            # A task of its own: what it leaves in its context, or cancelled, ends with it.
+            handler = loop.create_task(Execution(claim, agent, desk, self._threads, []).run())
+            outcome = await handler
+            self._worker.sendall(outcome_line(outcome))
+            sys.stdout.flush()
+
+    def _desk(self, told: dict[str, Any]) -> Desk:
+        dsn, prepare = told["dsn"], told["prepare"]
+        lender = Lender(dsn, size=2, prepare=prepare)
+        return Desk(
+            link=Link(dsn, name="semel-wait", prepare=prepare),
+            recorder=Recorder(Link(dsn, name="semel-step", prepare=prepare)),
+            notifiers=told["notifiers"],
+            notify=told["notify"],
+            ttl=timedelta(seconds=told["ttl"]),
+            undos=self._app.compensations,
+            lend=lender.lend,
+            lend_sync=lender.lend_sync,
+        )
 
 
 def main(target: str, fd: int) -> None:
-    """Serve runs from the socket *fd* until the worker closes it or is gone."""
+    """Serve runs from the socket *fd*."""
     # The worker alone decides when we stop; a terminal's Ctrl-C goes to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    worker = socket.socket(fileno=fd)
-    lines: queue.Queue[bytes] = queue.Queue()
-
-    def listen() -> None:
-        # On end of file the worker is gone: so are we, in the middle of whatever we do.
-        for line in worker.makefile("rb"):
-            lines.put(line)
-        os._exit(0)
-
     app = load(target)
-    threading.Thread(target=listen, daemon=True).start()
-    while True:
-        claim = decode(lines.get())
-        worker.sendall(outcome_line(execute(app.agents[claim.agent].handler, claim)))
-        sys.stdout.flush()
+    asyncio.run(Child(app, socket.socket(fileno=fd)).serve())
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ class Child:
         self._writer = writer
 
     @classmethod
-    async def start(cls, target: str) -> Child:
-        """Start a child that serves the application *target*."""
+    async def start(cls, target: str, desk: bytes) -> Child:
+        """Start a child that serves the application *target* and journals as *desk* says."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -54,6 +54,8 @@ class Child:
                 start_new_session=True,  # a handler that kills its process group kills only its own
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES_MAX)
+        # Over the socket, since the DSN has a password and others see a process's arguments.
+        writer.write(desk)
         return cls(process, reader, writer)
 
     async def execute(self, claim: Claim) -> Outcome:
@@ -81,10 +83,16 @@ class Child:
 
 
 class Children:
-    """The children of one worker, idle ones kept for the next run."""
+    """
+    The children of one worker, idle ones kept for the next run.
 
-    def __init__(self, target: str) -> None:
+    Args:
+        desk: What a child journals with, as one line of JSON.
+    """
+
+    def __init__(self, target: str, desk: bytes) -> None:
         self._target = target
+        self._desk = desk
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
@@ -96,7 +104,9 @@ class Children:
             fresh: In a child that nobody used before and nobody will use after.
         """
         child = (
-            self._idle.pop() if self._idle and not fresh else await Child.start(self._target)
+            self._idle.pop()
+            if self._idle and not fresh
+            else await Child.start(self._target, self._desk)
         )
         self._all.add(child)
         reusable = False

@@ -18,10 +18,12 @@ from semel import log
 from semel.errors import BadConfig, UnreadableInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from semel.model import Claim, Json
+    from semel.runtime.retry import Retry
+    from semel.runtime.way import Way
 
 Executor = Literal["async", "thread", "process"]
 
@@ -50,6 +52,8 @@ class Agent:
     concurrency: int | None  # runs at once in a project, over all workers; None: no limit
     executor: Executor
     backoff: Backoff
+    version: str = ""  # of its code: a run that one version began goes on with that one
+    joins: bool = False  # events of one correlation key are told to its live run
 
     is_async: bool = field(init=False)
 
@@ -89,7 +93,10 @@ class Run:
     attempt: int  # 1 for the first start
     fence: int  # larger at each claim: pass it on to what can refuse an older one
     event: EventRef | None = None
+    parent: UUID | None = None  # the run that spawned it
     _stops: list[bool] = field(default_factory=list, repr=False)  # filled from any thread
+    _open: Callable[[], Way] | None = field(default=None, repr=False)
+    _way: Way | None = field(default=None, repr=False)  # to its journal, once it is open
 
     @property
     def cancelled(self) -> bool:
@@ -103,10 +110,165 @@ class Run:
             **{**fields, "run": str(self.id), "attempt": self.attempt, "message": message},
         )
 
+    # -- steps: in an `async def` handler each of these is awaited ---------------------------
+
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        retry: Retry | int | None = None,
+        undo: Callable[..., Any] | str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """
+        Execute `fn(*args, **kwargs)` once in the life of this run, and answer its result.
+
+        A later attempt, on any worker, is given the stored result. What fn does outside the
+        database may happen again after a crash between doing and storing: pass its
+        `idempotency_key` on (a keyword of that name is filled in, or ask semel.idempotency_key()).
+
+        Args:
+            name: 1 to 255 bytes. Asked for again it is name#2, name#3: keep the order the same.
+            fn: `async def`, or `def`, which is called in a thread. Returns JSON of at most 1 MiB.
+            retry: Tries within this attempt, 1 by default; see Retry.
+            undo: A registered compensation (see App.compensation), or its name. It is promised
+                before fn is called, and called as `undo(*args, **kwargs, result=...)` if the
+                run fails or is cancelled; result is None when fn may have acted without answering.
+
+        Raises:
+            Exception: what fn raised in its last try.
+            JournalMismatch, BadStepResult, UnknownUndo, StepInParallel: these end the run.
+        """
+        return self._steps().step(name, fn, args, kwargs, retry=retry, undo=undo)
+
+    def transaction(
+        self,
+        name: str,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *args: Any,
+        using: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """
+        Commit rows of your own together with the step *name*, or with a lost lease nothing.
+
+            async with run.transaction("record") as tx:          # `with` in a `def` handler
+                await tx.execute("insert into incident values (%s)", (run.id,))
+                tx.result = 1                                    # what the step answers later
+
+            await run.transaction("record", write, using=session)  # write(session), once
+
+        Args:
+            fn: Called as `fn(connection, *args)`; its result is the step's.
+            using: psycopg, asyncpg, SQLAlchemy (Session, Connection or their async forms) or
+                Django connection, in no transaction; None lends one of Semel's own (psycopg).
+        """
+        return self._steps().transaction(name, fn, args, kwargs, using=using)
+
+    def approval(
+        self,
+        title: str,
+        *,
+        action: Any,
+        ttl: timedelta | None = None,
+        approvers: Sequence[str] | None = None,
+        need: int = 1,
+        requester: str | None = None,
+        four_eyes: bool = False,
+        name: str | None = None,
+    ) -> Any:
+        """
+        Ask people, and go on once they have approved. The slot is free meanwhile.
+
+        Args:
+            title: What is asked, in a line.
+            action: JSON: exactly what would be done. A decision holds for this action only.
+            ttl: Not decided by then, the run fails with E-APPROVAL-002. 15 minutes by default.
+            approvers: Who may decide, and is told; None: whoever has the role, and the notifiers
+                of [approvals] in semel.toml are used.
+            need: How many must approve. One may reject.
+            requester: Who wants it done; with four_eyes somebody else must approve.
+            name: The step's name, by default the title.
+
+        Returns:
+            {"by": [names], "decided_at": …, "reason": …, "approval_id": …}.
+
+        Raises:
+            ApprovalRejected: catch it to go on otherwise.
+        """
+        return self._steps().approval(
+            name or title, title, action, ttl, approvers, need, requester, four_eyes=four_eyes
+        )
+
+    def sleep(self, delay: timedelta | float, *, name: str = "sleep") -> Any:
+        """Go on after *delay* (seconds, or a timedelta), by the database's clock. Frees the slot."""
+        return self._steps().sleep(name, delay)
+
+    def signal(self, name: str, *, timeout: timedelta | None = None) -> Any:
+        """
+        Wait for somebody to say *name* to this run; answers what they said.
+
+        One that came before is found. Each call takes one, the oldest first.
+
+        Raises:
+            WaitTimedOut: none came within *timeout*.
+        """
+        return self._steps().signal(name, timeout)
+
+    def spawn(
+        self,
+        agent: str,
+        input: Any = None,  # noqa: A002 - the contract's word
+        *,
+        name: str | None = None,
+        priority: int = 5,
+        max_attempts: int | None = None,
+        delay: timedelta | None = None,
+        deadline: timedelta | None = None,
+    ) -> Any:
+        """Start a child run, once; answers a Child, whose `result()` waits for its end."""
+        return self._steps().spawn(
+            name or f"spawn:{agent}",
+            agent,
+            input,
+            {
+                "priority": priority,
+                "max_attempts": max_attempts,
+                "delay": delay,
+                "deadline": deadline,
+            },
+        )
+
+    def patched(self, name: str) -> bool:
+        """
+        Whether this run takes the new path at a change of the code; not awaited.
+
+        True for runs that come here for the first time after the change, False for those that
+        were past it. Ask in the handler itself, not in a task beside it.
+        """
+        return self._steps().patched(name)
+
+    def undo(self, key: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Execute an undo as the step *key* of a compensating run; for the compensation only."""
+        return self._steps().step(key, fn, args, kwargs, retry=None, undo=None, kind="undo")
+
+    def _steps(self) -> Way:
+        if self._way is None:
+            if self._open is None:
+                raise BadConfig("this run has no journal: it was not made by a worker")
+            self._way = self._open()
+        return self._way
+
     @classmethod
-    def of(cls, claim: Claim, stops: list[bool]) -> Run:
+    def of(cls, claim: Claim, stops: list[bool], way: Callable[[], Way] | None = None) -> Run:
         """
         The run that *claim* leases, told to stop when *stops* is filled.
+
+        Args:
+            way: Opens its journal, when the handler asks for a step.
 
         Raises:
             UnreadableInput: Python cannot read the input, though PostgreSQL keeps it.
@@ -123,5 +285,7 @@ class Run:
             attempt=claim.attempt,
             fence=claim.fence,
             event=EventRef(id=claim.event_id, source=claim.source) if claim.event_id else None,
+            parent=claim.parent,
             _stops=stops,
+            _open=way,
         )

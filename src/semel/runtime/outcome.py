@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from semel.core.text import dump
-from semel.errors import BadResult, DoNotRetry, HandlerFailed, UnreadableInput
+from semel.errors import BadResult, HandlerFailed, SemelError, UndoFailed
+from semel.runtime.retry import final
 
 #: A larger result is refused: keep it elsewhere and return where.
 RESULT_BYTES_MAX = 1024 * 1024
@@ -41,13 +42,18 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """The run waits, and is nobody's; its handler was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
 class Crashed:
     """The child process died under the handler."""
 
     reason: str
 
 
-Outcome = Done | Failed | Stopped | Crashed
+Outcome = Done | Failed | Parked | Stopped | Crashed
 
 _NOTHING = Done("null")
 
@@ -78,6 +84,9 @@ def of_error(error: BaseException) -> Failed:
     said = "".join(traceback.format_exception_only(error)).strip()
     reason = f"{said}\n{frames}".strip().replace("\0", "\\0")
     clean = reason.encode("utf-8", "backslashreplace").decode()
-    if isinstance(error, DoNotRetry | UnreadableInput):
-        return Failed(error.code, clean[:REASON_CHARS_MAX], retryable=False)
+    if isinstance(error, UndoFailed):
+        return Failed(error.code, str(error)[:REASON_CHARS_MAX])
+    if final(error):
+        code = error.code if isinstance(error, SemelError) else HandlerFailed.code
+        return Failed(code, clean[:REASON_CHARS_MAX], retryable=False)
     return Failed(HandlerFailed.code, clean[:REASON_CHARS_MAX])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import random
 import secrets
@@ -20,10 +21,11 @@ import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from semel import log
-from semel.core import runs, workers
+from semel.core import runs, undo, workers
+from semel.db.lender import Lender
 from semel.db.link import Link
 from semel.db.wake import woken
 from semel.runtime.attempt import Attempt, Shop
@@ -32,6 +34,8 @@ from semel.runtime.claimer import Claimer
 from semel.runtime.finisher import Finisher
 from semel.runtime.heartbeat import Heartbeat
 from semel.runtime.held import Held, boottime
+from semel.runtime.progress import Desk
+from semel.runtime.recorder import Recorder
 from semel.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -82,12 +86,14 @@ class Worker:
         self._held = Held()
         home = (settings.project, self.id)
         self._watchdog = Watchdog(settings, dsn, home, self._held)
-        self._children = Children(target)
+        self._lender = Lender(dsn, size=settings.worker.slots, prepare=self._prepare)
+        self._children = Children(target, self._told_desk())
         self._threads = ThreadPoolExecutor(
             settings.worker.slots, thread_name_prefix="semel-run"
         )
         self._tasks: dict[asyncio.Task[None], Attempt] = {}
         self._alone = 0
+        self._tellings: set[asyncio.Task[Any]] = set()
         self._met: set[str] = set()
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -126,11 +132,25 @@ class Worker:
         self._claimer = Claimer(self._claims, self._app.agents, self._settings.worker.lease)
         self._writes = Link(self._dsn, name="semel-finish", prepare=self._prepare)
         self._finisher = Finisher(self._writes)
+        self._steps = Link(self._dsn, name="semel-step", prepare=self._prepare)
+        self._waits = Link(self._dsn, name="semel-wait", prepare=self._prepare)
+        self._recorder = Recorder(self._steps)
         self._shop = Shop(
             children=self._children,
             threads=self._threads,
             link=self._writes,
             finisher=self._finisher,
+            desk=Desk(
+                link=self._waits,
+                recorder=self._recorder,
+                notifiers=tuple(self._settings.notifiers),
+                notify=self._settings.approvals.notify,
+                ttl=self._settings.approvals.ttl,
+                undos=self._app.compensations,
+                lend=self._lender.lend,
+                lend_sync=self._lender.lend_sync,
+                gate=self._unpaused,
+            ),
             loop=self._loop,
         )
         self._heart = Heartbeat(
@@ -256,6 +276,8 @@ class Worker:
         self._alone -= attempt.alone
         if attempt.lost or not attempt.stopped:
             self._held.drop(attempt)  # a stopped one is given back when we leave
+        if attempt.lost and not self._stopping.is_set():
+            self._tell_stopped(attempt)
         self._freed.set()
         if not task.cancelled() and (error := task.exception()):
             log.event(
@@ -263,6 +285,32 @@ class Worker:
                 run=str(attempt.claim.run_id),
                 reason=f"{type(error).__name__}: {error}"[:300],
             )
+
+    def _tell_stopped(self, attempt: Attempt) -> None:
+        """A run ended under its handler, which has stopped now: it may be undone."""
+        call = undo.run_stopped(
+            attempt.claim.project, attempt.claim.worker, [attempt.claim.run_id]
+        )
+        task = self._loop.create_task(self._waits.insist(call))
+        self._tellings.add(task)
+        task.add_done_callback(self._tellings.discard)
+
+    async def _unpaused(self) -> None:
+        """Return when a step may begin: not while our heartbeat is not heard."""
+        while self._heart.paused:
+            await asyncio.sleep(0.1)
+
+    def _told_desk(self) -> bytes:
+        """What a child needs to journal, as one line."""
+        approvals = self._settings.approvals
+        told = {
+            "dsn": self._dsn,
+            "prepare": self._prepare,
+            "notifiers": list(self._settings.notifiers),
+            "notify": list(approvals.notify),
+            "ttl": approvals.ttl.total_seconds(),
+        }
+        return json.dumps(told).encode() + b"\n"
 
     async def _meet(self, project: str) -> None:
         """Announce ourselves in a project the first time we see it."""
@@ -311,8 +359,10 @@ class Worker:
         await self._finisher.close()
         self._heart.stop()
         self._watchdog.stop()
-        await self._claims.close()
-        await self._writes.close()
+        await self._recorder.close()
+        for link in (self._claims, self._writes, self._steps, self._waits):
+            await link.close()
+        await self._lender.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         log.event(
             "worker.stopped",

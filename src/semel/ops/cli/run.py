@@ -6,7 +6,7 @@ from uuid import UUID
 import psycopg
 import typer
 
-from semel.core import projects, reads, runs, transitions
+from semel.core import projects, reads, runs, story, transitions
 from semel.core.text import load
 from semel.db import execute
 from semel.errors import BadRequest, KeyConflict, NoSuchRun, RunRefused
@@ -100,7 +100,7 @@ def list_(
 def show(desk: Desk, run_id: Id) -> None:
     """One run: its events, attempts and steps, and how it ended."""
     with desk.connection() as conn:
-        record = execute.run(conn, reads.show_run(project_of(desk, conn, run_id), run_id))
+        record = execute.run(conn, story.show_run(project_of(desk, conn, run_id), run_id))
     if record is None:
         raise NoSuchRun(f"no run {run_id} in project {desk.told}")
     desk.answer(record, timeline.of_run(record))

@@ -146,6 +146,10 @@ begin
         select t.approval_id, t.recipient into v_id, v_voter from semel.approval_token as t
         where t.project_id = p_project and t.token_hash = p_token_hash;
     end if;
+    if v_voter is null and (p_token_hash is null or v_id is not null) then
+        raise exception using errcode = 'SMQ01', message = 'a decision that nobody makes',
+            hint = 'Say who decides, or decide by a link.';
+    end if;
     select * into v_approval from semel.approval as a where a.project_id = p_project and a.approval_id = v_id;
     if not found then
         return query select null::uuid, null::uuid, 'unknown', null::text, null::timestamptz, null::text;
@@ -166,11 +170,14 @@ begin
     elsif v_voter = v_approval.requester or v_approval.approvers is not null and v_voter <> all (v_approval.approvers) then
         v_outcome := 'refused';
     else
-        insert into semel.approval_vote (project_id, approval_id, voter, decision, reason, via, address, user_agent, voted_at)
+        insert into semel.approval_vote as v (project_id, approval_id, voter, decision, reason, via, address, user_agent, voted_at)
         values (p_project, v_id, v_voter, p_decision, p_reason, p_via, p_address, p_user_agent, v_now)
-        on conflict on constraint approval_vote_pkey do nothing;
+        on conflict on constraint approval_vote_pkey do update set
+            decision = excluded.decision, reason = excluded.reason, via = excluded.via, address = excluded.address,
+            user_agent = excluded.user_agent, voted_at = excluded.voted_at
+        where v.decision = 'approve' and excluded.decision = 'reject';  -- who has second thoughts is heard
         v_approval.state := case
-            when p_decision = 'reject' and found then 'REJECTED'
+            when p_decision = 'reject' then 'REJECTED'
             when (select count(*) from semel.approval_vote as v where v.project_id = p_project
                   and v.approval_id = v_id and v.decision = 'approve') >= v_approval.need then 'APPROVED'
             else 'PENDING' end;

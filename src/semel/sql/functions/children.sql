@@ -16,6 +16,11 @@ declare
     v_large boolean := octet_length(p_input::text) > 1024;
 begin
     perform semel.agent_require(p_agent);
+    if p_priority not between 0 and 9 or p_max_attempts < 1 then
+        raise exception using errcode = 'SMQ01',
+            message = 'a priority or max_attempts that is none',
+            hint = 'A priority is 0 (last) to 9 (first); max_attempts is at least 1.';
+    end if;
     insert into semel.run (project_id, run_id, agent, kind, status, lane, priority, max_attempts, ready_at, due_at,
         deadline_at, input, parent_run_id, created_at)
     values (p_project, p_run, p_agent, p_kind, 'PENDING', semel.run_lane('PENDING', p_priority, false), p_priority,
@@ -43,6 +48,7 @@ declare
     v_old   jsonb;
 begin
     perform semel.project_require(p_project);
+    perform semel.key_require(array[p_key]);
     select * into v_run from semel.run as r
     where r.project_id = p_project and r.run_id = p_run and r.fence = p_fence
       and r.worker_id is not distinct from p_worker

@@ -27,6 +27,19 @@ begin
 end
 $$;
 
+-- Refuse a step's key that the journal cannot hold.
+create or replace function semel.key_require(p_keys text[]) returns void
+language plpgsql immutable set search_path = pg_catalog as $$
+begin
+    if exists (select from unnest(p_keys) as x(key) where x.key is null or octet_length(x.key) not between 1 and 255) then
+        raise exception using
+            errcode = 'SMQ01',
+            message = 'a step without a key, or with one above 255 bytes',
+            hint = 'Give the step a shorter name.';
+    end if;
+end
+$$;
+
 -- SHA-256 over the parts, each behind its length in bytes, so that no two lists of parts agree.
 create or replace function semel.parts_digest(variadic p_parts text[]) returns bytea
 language sql immutable set search_path = pg_catalog as $$

@@ -109,16 +109,16 @@ create or replace function semel.run_lose(
 ) returns table (run_id uuid, worker_id text, outcome text)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_run semel.run;
+    v_runs uuid[] := semel.run_lock(p_project, p_runs, false);
+    v_run  semel.run;
 begin
     for v_run in
         select r.* from semel.run as r
         left join semel.worker as w on w.project_id = p_project and w.worker_id = r.worker_id
         -- The status, not the worker: `worker_id is not null` would draw the planner to run_held.
-        where r.project_id = p_project and r.run_id = any (p_runs) and r.status = 'RUNNING'
+        where r.project_id = p_project and r.run_id = any (v_runs) and r.status = 'RUNNING'
           and (w.beat_at < p_now - p_dead_after or r.lease_until < p_now)
         order by r.run_id
-        for update of r skip locked
     loop
         perform semel.attempt_record(p_project, v_run, 'lost', 'E-LEASE-001',
                                      format('worker %s was lost', v_run.worker_id), p_now);

@@ -9,7 +9,8 @@
 --
 -- Fence: (project, run, fence, worker). Every claim, release, retry and reap makes the fence
 --   larger, so a write that names an older one changes nothing and is told `lost`.
--- Locks: run by run_id. Claims skip what another holds; writes of the holder wait.
+-- Locks: run by run_id, a child's end with the parent that it wakes. Claims skip what another
+--   holds; writes of the holder wait.
 -- Clock: p_now, or the server's, read once.
 
 -- Insert live runs, ready now or due at p_due; answers how many, which is less than asked only when
@@ -155,6 +156,7 @@ declare
     v_won uuid[];
 begin
     perform semel.project_require(p_project);
+    perform semel.run_lock(p_project, p_runs, true);
     v_won := semel.run_end(p_project, p_worker, p_runs, p_fences, 'COMPLETED', null, null, p_results, v_now);
     return query
         select x.run_id,
@@ -182,6 +184,7 @@ declare
     v_run semel.run;
 begin
     perform semel.project_require(p_project);
+    perform semel.run_lock(p_project, array[p_run], true);
     select * into v_run from semel.run as r
     where r.project_id = p_project and r.run_id = p_run and r.fence = p_fence
       and r.worker_id is not distinct from p_worker
@@ -200,7 +203,11 @@ begin
         return query select p_run, 'failed';
     elsif v_run.attempt_count - v_run.attempt_floor >= v_run.max_attempts then
         perform semel.run_end(p_project, p_worker, array[p_run], array[p_fence],
-                              'FAILED', 'E-RUN-003', 'Max retry attempts exceeded', null, v_now);
+                              'FAILED',
+                              -- A compensation says itself what it could not undo.
+                              case when v_run.kind = 'undo' then p_code else 'E-RUN-003' end,
+                              case when v_run.kind = 'undo' then p_reason else 'Max retry attempts exceeded' end,
+                              null, v_now);
         return query select p_run, 'failed';
     else
         update semel.run as r set
@@ -252,11 +259,46 @@ begin
 end
 $$;
 
+-- Lock runs that are to end together with the parents that their end wakes, in one order: two that
+-- end children of each other's runs would wait for each other else. p_wait: wait for what another
+-- holds; a lone run without a parent is left to its caller's own lock. Without it, answers those of
+-- p_runs that are locked now, and their parents with them. Internal.
+create or replace function semel.run_lock(p_project text, p_runs uuid[], p_wait boolean) returns uuid[]
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_parents uuid[];
+    v_locked  uuid[];
+begin
+    v_parents := array(select c.parent_run_id from semel.run as c
+                       where c.project_id = p_project and c.run_id = any (p_runs)
+                         and c.kind = 'child' and c.parent_run_id is not null);
+    if p_wait then
+        if v_parents <> '{}' then
+            perform from semel.run as r
+            where r.project_id = p_project and r.run_id = any (p_runs || v_parents)
+            order by r.run_id
+            for update;
+        end if;
+        return p_runs;
+    end if;
+    v_locked := array(select r.run_id from semel.run as r
+                      where r.project_id = p_project and r.run_id = any (p_runs || v_parents)
+                      order by r.run_id
+                      for update skip locked);
+    return array(select c.run_id from semel.run as c
+                 where c.project_id = p_project and c.run_id = any (p_runs) and c.run_id = any (v_locked)
+                   and (c.kind <> 'child' or c.parent_run_id is null or c.parent_run_id = any (v_locked)
+                        or not exists (select from semel.run as p
+                                       where p.project_id = p_project and p.run_id = c.parent_run_id))
+                 order by c.run_id);
+end
+$$;
+
 -- The one way to COMPLETED, FAILED and CANCELLED: move the live rows that match (run, fence,
 -- worker) to history, and answer which moved. A null worker is none: a waiting or pending run.
 -- Their waits and open questions end with them, a parent that waits goes on, and intents are
--- undone: from p_stopped on, when a handler may still be at work (null: it is not), or when an operator says so
--- (E-STEP-001). Parents are locked after their children, in their own order.
+-- undone: from p_stopped on, when a handler may still be at work (null: it is not), or when an
+-- operator says so (E-STEP-001). Whoever ends runs has called run_lock before.
 create or replace function semel.run_end(
     p_project text, p_worker text, p_runs uuid[], p_fences bigint[], p_status text,
     p_code text, p_reason text, p_results text[], p_now timestamptz, p_stopped timestamptz default null
@@ -293,7 +335,8 @@ begin
                              then case when p_code = 'E-STEP-001' then 'held' else 'started' end end,
             g.input, g.result::jsonb, g.source, g.event_id, g.parent_run_id, g.created_at, g.started_at, p_now
         from gone as g
-        returning run_history.run_id, run_history.has_wait, run_history.undo, run_history.parent_run_id
+        returning run_history.run_id, run_history.has_wait, run_history.undo,
+            case when run_history.kind = 'child' then run_history.parent_run_id end as parent_run_id
     )
     select coalesce(array_agg(k.run_id), '{}'), array_agg(k.run_id) filter (where k.has_wait),
         array_agg(k.run_id) filter (where k.undo = 'started'),

@@ -23,6 +23,7 @@ declare
     v_undo uuid[];
 begin
     perform semel.project_require(p_project);
+    perform semel.key_require(p_keys);
     select array_agg(h.run_id) into v_held from (
         select r.run_id from semel.run as r
         where r.project_id = p_project and r.worker_id is not distinct from p_worker
@@ -37,7 +38,10 @@ begin
     end if;
     return query
         with asked as materialized (
-            select x.*, x.n::int as ord, r.attempt_count
+            select x.*, x.n::int as ord, r.attempt_count,
+                coalesce((select o.position from semel.step as o
+                          where o.project_id = p_project and o.run_id = x.run_id
+                          order by o.position desc limit 1), 0) + row_number() over (partition by x.run_id order by x.n) as position
             from unnest(p_runs, p_fences, p_keys, p_entries, p_kinds, p_places, p_contents, p_details)
                 with ordinality as x(run_id, fence, key, entry, kind, place, content, detail, n)
             join semel.run as r on r.project_id = p_project and r.run_id = x.run_id and r.fence = x.fence
@@ -45,25 +49,23 @@ begin
         ), written as (
             insert into semel.step as s (project_id, run_id, position, step_key, entry, kind, place, attempt,
                 fence, worker_id, content, detail, recorded_at)
-            select p_project, a.run_id,
-                coalesce((select o.position from semel.step as o
-                          where o.project_id = p_project and o.run_id = a.run_id
-                          order by o.position desc limit 1), 0) + row_number() over (partition by a.run_id order by a.n),
-                a.key, a.entry, a.kind, a.place, a.attempt_count, a.fence, p_worker,
+            select p_project, a.run_id, a.position, a.key, a.entry, a.kind, a.place, a.attempt_count, a.fence, p_worker,
                 coalesce(a.content, 'null')::jsonb, a.detail::jsonb, v_now
             from asked as a order by a.run_id, a.n
             on conflict (project_id, run_id, step_key) where entry = 'result' do nothing
-            returning s.run_id, s.step_key, s.entry
+            returning s.run_id, s.position, s.step_key, s.entry, s.content
         )
         select x.n::int,
-            case when a.ord is null then 'lost'
-                 when x.entry = 'result' and w.run_id is null then 'already' else 'won' end,
-            case when x.entry = 'result' and a.ord is not null and w.run_id is null then (
-                select s.content::text from semel.step as s
-                where s.project_id = p_project and s.run_id = x.run_id and s.step_key = x.key and s.entry = 'result') end
-        from unnest(p_runs, p_keys, p_entries) with ordinality as x(run_id, key, entry, n)
+            case when a.ord is null then 'lost' when w.run_id is null then 'already' else 'won' end,
+            -- What stands was there before, or stands further ahead in this very call.
+            case when a.ord is not null and w.run_id is null then coalesce(
+                (select s.content::text from semel.step as s
+                 where s.project_id = p_project and s.run_id = x.run_id and s.step_key = x.key and s.entry = 'result'),
+                (select o.content::text from written as o
+                 where o.run_id = x.run_id and o.step_key = x.key and o.entry = 'result')) end
+        from unnest(p_runs, p_keys) with ordinality as x(run_id, key, n)
         left join asked as a on a.ord = x.n
-        left join written as w on w.run_id = x.run_id and w.step_key = x.key and w.entry = 'result' and x.entry = 'result'
+        left join written as w on w.run_id = a.run_id and w.position = a.position
         order by x.n;
 end
 $$;

@@ -24,6 +24,7 @@ declare
 begin
     perform semel.project_require(p_project);
     for v_round in 1 .. 3 loop
+        perform semel.run_lock(p_project, array[p_run], true);
         select * into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run for update;
         if found then
             if v_run.worker_id is not null then
@@ -65,10 +66,12 @@ declare
 begin
     perform semel.project_require(p_project);
     for v_round in 1 .. 3 loop
-        select r.status, r.due_at into v_run from semel.run as r
+        select r.status, r.due_at, r.kind, r.fence into v_run from semel.run as r
         where r.project_id = p_project and r.run_id = p_run for update;
         if found then
-            if v_run.status = 'PENDING' and v_run.due_at is not null then
+            -- A compensation that waits for its run's handler to stop is not to be hurried.
+            if v_run.status = 'PENDING' and v_run.due_at is not null
+               and not (v_run.kind = 'undo' and v_run.fence = 0) then
                 update semel.run as r set ready_at = v_now, due_at = null, fence = r.fence + 1
                 where r.project_id = p_project and r.run_id = p_run;
                 return query select p_run, 'won', v_run.status;
@@ -135,18 +138,22 @@ create or replace function semel.run_overdue(
 ) returns table (run_id uuid)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_run semel.run;
+    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_runs uuid[];
+    v_run  semel.run;
 begin
     perform semel.project_require(p_project);
+    v_runs := array(select c.run_id from semel.run as c
+                    where c.project_id = p_project and c.deadline_at <= v_now
+                    order by c.deadline_at limit p_limit);
+    if v_runs = '{}' then
+        return;
+    end if;
+    v_runs := semel.run_lock(p_project, v_runs, false);
     for v_run in
         select r.* from semel.run as r
-        where r.project_id = p_project
-          and r.run_id = any (array(select c.run_id from semel.run as c
-                                    where c.project_id = p_project and c.deadline_at <= v_now
-                                    order by c.deadline_at limit p_limit))
+        where r.project_id = p_project and r.run_id = any (v_runs) and r.deadline_at <= v_now
         order by r.run_id
-        for update skip locked
     loop
         if v_run.worker_id is not null then
             perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-004', 'its deadline passed', v_now);

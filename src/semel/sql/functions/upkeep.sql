@@ -171,8 +171,8 @@ begin
 end
 $$;
 
--- Drop what is kept beside runs below p_below that are gone, of p_limit runs in each table at most;
--- answers how many rows. Internal.
+-- Drop what is kept beside runs below p_below that are gone, and so are their compensations, which
+-- work from it; of p_limit runs in each table at most. Answers how many rows. Internal.
 create or replace function semel.orphans_drop(p_project text, p_below uuid, p_limit int) returns int
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -180,14 +180,35 @@ declare
     v_count int;
     v_total int := 0;
 begin
-    foreach v_table in array array['run_input', 'step', 'event_link'] loop
+    -- What hangs on an approval goes with it.
+    with lone as materialized (
+        select a.approval_id from semel.approval as a
+        where a.project_id = p_project and a.run_id < p_below
+          and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = a.run_id)
+          and not exists (select from semel.run_history as h where h.project_id = p_project and h.run_id = a.run_id)
+        order by a.run_id limit p_limit
+    ), tokens as (
+        delete from semel.approval_token as t using lone as l
+        where t.project_id = p_project and t.approval_id = l.approval_id
+        returning 1
+    ), votes as (
+        delete from semel.approval_vote as v using lone as l
+        where v.project_id = p_project and v.approval_id = l.approval_id
+        returning 1
+    ), gone as (
+        delete from semel.approval as a using lone as l
+        where a.project_id = p_project and a.approval_id = l.approval_id
+        returning 1
+    )
+    select (select count(*) from tokens) + (select count(*) from votes) + (select count(*) from gone) into v_total;
+    foreach v_table in array array['run_input', 'step', 'event_link', 'wait', 'signal'] loop
         execute format(
             'with gone as ('
             '    delete from semel.%1$I as i where i.project_id = $1 and i.run_id = any (array('
             '        select distinct o.run_id from semel.%1$I as o'
             '        where o.project_id = $1 and o.run_id < $2'
-            '          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id = o.run_id)'
-            '          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id = o.run_id)'
+            '          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id in (o.run_id, semel.undo_of(o.run_id)))'
+            '          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id in (o.run_id, semel.undo_of(o.run_id)))'
             '        order by o.run_id limit $3))'
             '    returning 1'
             ') select count(*) from gone', v_table)

@@ -40,7 +40,18 @@ begin
     end if;
     v_now := coalesce(p_now, clock_timestamp());
 
+    if jsonb_array_length(v_waits) = 0 then
+        raise exception using errcode = 'SMQ01', message = 'a run that is parked and waits for nothing',
+            hint = 'Name at least one wait.';
+    end if;
+    perform semel.key_require(array(select w ->> 'key' from jsonb_array_elements(v_waits) as w));
     for v_wait in select w from jsonb_array_elements(v_waits) as w loop
+        if exists (select from semel.step as s where s.project_id = p_project and s.run_id = p_run
+                   and s.step_key = v_wait ->> 'key' and s.entry = 'result') then
+            -- Answered while the run was away for another wait: there is nothing to ask any more.
+            v_ready := v_ready || (v_wait ->> 'key');
+            continue;
+        end if;
         insert into semel.wait as w (project_id, run_id, step_key, kind, name, child_id, due_at, created_at)
         values (p_project, p_run, v_wait ->> 'key', v_wait ->> 'kind', v_wait ->> 'name',
                 (v_wait ->> 'child')::uuid, v_now + (v_wait ->> 'due')::interval, v_now)
@@ -140,7 +151,8 @@ language sql security definer set search_path = pg_catalog as $$
     where r.project_id = p_project and r.run_id = p_run and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
 $$;
 
--- A child has ended: its parent, where it waits for it, goes on. Internal; locks the parent.
+-- A child has ended: its parent, where it waits for it, goes on. Internal; the parent is locked
+-- with its child (run_lock).
 create or replace function semel.child_ended(p_project text, p_parent uuid, p_child uuid, p_now timestamptz) returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -169,23 +181,25 @@ create or replace function semel.wait_due(p_project text, p_agent text, p_limit 
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now      timestamptz;
+    v_runs     uuid[];
     v_run      semel.run;
     v_key      text;
     v_over     boolean;
     v_approval semel.approval;
     v_count    int := 0;
 begin
+    v_runs := array(select c.run_id from semel.run as c
+                    where c.project_id = p_project and (p_agent is null or c.agent = p_agent)
+                      and c.due_at <= coalesce(p_now, clock_timestamp()) and c.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
+                    order by c.agent, c.due_at limit p_limit);
+    if v_runs = '{}' then
+        return 0;
+    end if;
+    v_runs := semel.run_lock(p_project, v_runs, false);
     for v_run in
         select r.* from semel.run as r
-        where r.project_id = p_project
-          and r.run_id = any (array(
-                select c.run_id from semel.run as c
-                where c.project_id = p_project and (p_agent is null or c.agent = p_agent)
-                  and c.due_at <= coalesce(p_now, clock_timestamp()) and c.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
-                order by c.agent, c.due_at limit p_limit))
-          and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
+        where r.project_id = p_project and r.run_id = any (v_runs) and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
         order by r.run_id
-        for update skip locked
     loop
         v_now := coalesce(p_now, clock_timestamp());
         select * into v_approval from semel.approval as a

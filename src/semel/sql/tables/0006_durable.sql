@@ -74,6 +74,8 @@ create table semel.signal (
     constraint signal_name_is_short check (octet_length(name) between 1 and 255)
 );
 
+create index signal_untaken on semel.signal (project_id, run_id, name, sent_at, signal_id) where taken_by is null;
+
 -- A question to people, and what became of it.
 create table semel.approval (
     project_id  text not null,

@@ -1,0 +1,79 @@
+"""
+Commit what a function writes, on the caller's own driver.
+
+psycopg, asyncpg, SQLAlchemy and Django each begin and commit in their own way; here it is one way.
+The transaction is whole: a connection that is in one already is refused, since what we commit
+would not be committed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from semel.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+
+_IN_ONE = "the connection is in a transaction already; commit it, or pass another connection"
+
+
+def is_async(conn: Any) -> bool:
+    """Whether *conn* is awaited."""
+    names = [base.__module__ for base in type(conn).__mro__]
+    return (
+        any(name.startswith(("asyncpg", "sqlalchemy.ext.asyncio")) for name in names)
+        or type(conn).__module__.startswith("psycopg")
+        and hasattr(conn, "__aenter__")
+    )
+
+
+async def atransact(conn: Any, work: Callable[[], Awaitable[T]]) -> T:
+    """
+    Execute *work* in a transaction of its own on an async *conn*, and commit it.
+
+    Raises:
+        BadRequest: it is in a transaction already.
+    """
+    if hasattr(conn, "is_in_transaction"):  # asyncpg
+        if conn.is_in_transaction():
+            raise BadRequest(_IN_ONE)
+        async with conn.transaction():
+            return await work()
+    if hasattr(conn, "pgconn"):  # psycopg
+        if conn.pgconn.transaction_status:
+            raise BadRequest(_IN_ONE)
+        async with conn.transaction():
+            return await work()
+    if conn.in_transaction():  # SQLAlchemy
+        raise BadRequest(_IN_ONE)
+    async with conn.begin():
+        return await work()
+
+
+def transact(conn: Any, work: Callable[[], T]) -> T:
+    """Execute *work* in a transaction of its own on a sync *conn*; otherwise as `atransact`."""
+    if hasattr(conn, "pgconn"):  # psycopg
+        if conn.pgconn.transaction_status:
+            raise BadRequest(_IN_ONE)
+        with conn.transaction():
+            return work()
+    if hasattr(conn, "in_atomic_block"):  # Django
+        from django.db import transaction  # noqa: PLC0415 - the caller has it, we may not
+
+        if conn.in_atomic_block:
+            raise BadRequest(_IN_ONE)
+        with transaction.atomic(using=conn.alias):
+            return work()
+    if conn.in_transaction():  # SQLAlchemy
+        raise BadRequest(_IN_ONE)
+    with conn.begin():
+        return work()
+
+
+async def answered(value: T | Awaitable[T]) -> T:
+    """*value*, awaited where it is to be."""
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,105 @@
+"""
+Parking: when a handler only waits, its run leaves the worker.
+
+    a step waits ──others are at work──> until they are done
+         └──────── nothing else is ────> run_park ──there already──> the step goes on
+                                            └──────parked──────────> the handler is stopped
+
+All that a handler waits for is parked together; the first of them to be over resumes the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from semel.core.waits import Wait
+
+Park = "Callable[[Sequence[Wait]], Awaitable[list[tuple[str, str, str | None]]]]"
+
+
+class Parking:
+    """
+    What the handler of one attempt waits for.
+
+    Args:
+        park: Parks the run, and answers for each wait as `run_park` does.
+        left: Called once the run is ours no longer, with whether it was parked.
+    """
+
+    def __init__(
+        self,
+        park: Callable[[Sequence[Wait]], Awaitable[list[tuple[str, str, str | None]]]],
+        left: Callable[[bool], None],
+    ) -> None:
+        self._park = park
+        self._left = left
+        self._busy = 0  # steps at work
+        self._waits: dict[str, tuple[Wait, asyncio.Future[str | None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+
+    async def begin(self) -> None:
+        """A step goes to work, unless the run is just being parked."""
+        await self._open.wait()
+        self._busy += 1
+
+    def end(self) -> None:
+        """It is done."""
+        self._busy -= 1
+        self._consider()
+
+    async def wait(self, wait: Wait) -> str | None:
+        """
+        Wait for *wait*; answers its result as JSON text, None for a retry whose time has come.
+
+        Does not return when the run is parked: the handler is stopped then.
+        """
+        future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._waits[wait.key] = (wait, future)
+        self._consider()
+        try:
+            return await future
+        finally:
+            self._waits.pop(wait.key, None)
+
+    def close(self, error: BaseException) -> None:
+        """Nothing is waited for any more: whoever does is told *error*."""
+        for _, future in self._waits.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # that nobody is left to ask for it is no fault
+
+    def _consider(self) -> None:
+        if self._waits and self._task is None:
+            self._task = asyncio.create_task(self._settle())
+
+    async def _settle(self) -> None:
+        # What has just gone on may ask for another step before it waits again.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        try:
+            if self._busy or not self._waits:
+                return
+            self._open.clear()
+            waits = [wait for wait, _ in self._waits.values()]
+            try:
+                answers = await self._park(waits)
+            except Exception as error:  # noqa: BLE001 - theirs to handle who wait
+                self.close(error)
+                return
+            outcomes = {outcome for _, outcome, _ in answers}
+            if outcomes & {"parked", "lost"}:
+                self._left("parked" in outcomes)
+                return
+            for key, outcome, content in answers:
+                if outcome == "ready" and key in self._waits:
+                    self._waits[key][1].set_result(content)
+        finally:
+            self._task = None
+            self._open.set()
+        self._consider()

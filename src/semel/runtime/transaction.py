@@ -1,0 +1,457 @@
+"""
+Transaction: a step whose writes are the user's own rows, committed with its entry in the journal.
+
+    ask whether the run is ours (no lock) ──> the user's statements ──> the entry, under the fence
+        ──> COMMIT: all of it, or with a lost lease nothing
+
+Two forms. A function is executed at most once, on whatever connection it is given. A block,
+`async with run.transaction(name) as tx`, cannot be passed over by Python: when it was committed
+before, its statements are not sent again, and what they had read is read from the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack, ExitStack, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from semel.core import runs, steps
+from semel.core.text import dump
+from semel.db.execute import on, translated, unreachable
+from semel.db.stops import stop_here
+from semel.db.transact import answered, atransact, is_async, transact
+from semel.errors import BadRequest, KeyConflict
+from semel.runtime.hands import drive
+from semel.runtime.journal import raised, told
+from semel.runtime.progress import Left, json_text
+from semel.runtime.rows import kept, read
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from uuid import UUID
+
+    from semel.core.call import Call as Statement
+    from semel.model import Started
+    from semel.runtime.hands import Hands
+    from semel.runtime.journal import Call
+    from semel.runtime.progress import Progress
+
+X = TypeVar("X", bound="Tx")
+R = TypeVar("R")
+
+_UNSET: Any = object()
+
+
+class Tx:
+    """
+    What a transaction's block is handed: it sends statements and keeps what they read.
+
+    `result` is the step's, any JSON; `done` says that the block was committed before.
+    """
+
+    def __init__(self, progress: Progress, call: Call, conn: Any) -> None:
+        self._progress = progress
+        self._call = call
+        self._conn = conn  # None when it was committed before
+        self._rows: list[Any] = json.loads(call.detail) if call.detail else []
+        self._turn = 0
+        self._runs = 0
+        self._completion: Any = _UNSET
+        self.result: Any = json.loads(call.result) if call.result is not None else None
+
+    @property
+    def done(self) -> bool:
+        """Whether it was committed before: nothing is sent."""
+        return self._conn is None
+
+    @property
+    def connection(self) -> Any:
+        """
+        The psycopg connection, for what `execute` has no form for; ask `done` first.
+
+        Raises:
+            BadRequest: the block was committed before: there is nothing to send.
+        """
+        if self._conn is None:
+            raise BadRequest(
+                f"transaction {self._call.key!r} was committed before: ask tx.done, or use"
+                " run.transaction(name, function)"
+            )
+        return self._conn
+
+    def complete(self, result: Any = None) -> None:
+        """Complete the run with this transaction; *result* is the run's. Let the handler end then."""
+        self._completion = json_text(self._call.key, result)
+
+    def _key(self, key: str | None) -> str:
+        self._runs += 1
+        return key or f"{self._progress.key_of(self._call.key)}/{self._runs}"
+
+    def _start(
+        self, agent: str, value: Any, key: str | None, options: dict[str, Any]
+    ) -> Statement[Started]:
+        return runs.run_start(
+            self._progress.claim.project, agent, value, key=self._key(key), **options
+        )
+
+    def _keep(self, started: Started) -> None:
+        if started.outcome == "conflict":
+            raise KeyConflict(
+                "this key was used with another agent or input; nothing was started"
+            )
+        self._turn = len(self._rows)
+        self._rows.append(kept(started.run_id))
+
+    def _next_run(self) -> UUID:
+        run_id: UUID = read(self._next_rows())
+        return run_id
+
+    def _next_rows(self) -> Any:
+        rows = self._rows[self._turn]
+        self._turn += 1
+        return rows
+
+    def statements(self) -> tuple[list[Statement[Any]], str]:
+        """What is to be sent last, under the fence, and the result as JSON text."""
+        claim, call = self._progress.claim, self._call
+        text = json_text(call.key, self.result)
+        detail = dump(self._rows) if self._rows else None
+        entries = [*self._progress.notes(), call.entry("result", text, detail)]
+        clock = self._progress.desk.clock()
+        last: list[Statement[Any]] = [
+            steps.step_record(
+                claim.project,
+                claim.worker,
+                [(claim.run_id, claim.fence, entry) for entry in entries],
+                now=clock,
+            )
+        ]
+        if self._completion is not _UNSET:
+            last.append(
+                runs.run_complete(
+                    claim.project,
+                    claim.worker,
+                    [(claim.run_id, claim.fence, self._completion)],
+                    now=clock,
+                )
+            )
+        return last, text
+
+
+class Cursor:
+    """The rows of one statement, read now or journaled before."""
+
+    def __init__(self, rows: list[Any] | None) -> None:
+        self._rows = rows
+        self._next = 0
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it answered."""
+        return len(self._rows or [])
+
+    def _take(self, count: int | None) -> list[Any]:
+        if self._rows is None:
+            raise BadRequest("the statement answers no rows")
+        end = len(self._rows) if count is None else self._next + count
+        taken, self._next = self._rows[self._next : end], min(end, len(self._rows))
+        return [tuple(row) if isinstance(row, list) else row for row in taken]
+
+
+class SyncCursor(Cursor):
+    """For a `def` handler."""
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+        return next(iter(self._take(1)), None)
+
+    def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+        return self._take(None)
+
+
+class AsyncCursor(Cursor):
+    """For an `async def` handler."""
+
+    async def fetchone(self) -> Any:
+        """The next row, or None."""
+        return next(iter(self._take(1)), None)
+
+    async def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+        return self._take(None)
+
+
+class AsyncTx(Tx):
+    """In an `async def` handler."""
+
+    async def execute(
+        self, sql: Any, params: Sequence[Any] | dict[str, Any] | None = None
+    ) -> AsyncCursor:
+        """Send one statement; its rows are kept in the journal."""
+        if self._conn is None:
+            return AsyncCursor(read(self._next_rows()))
+        cursor = await self._conn.execute(sql, params)
+        rows = await cursor.fetchall() if cursor.description else None
+        self._rows.append(kept(rows))
+        return AsyncCursor(rows)
+
+    async def start(
+        self,
+        agent: str,
+        input: Any = None,  # noqa: A002 - the contract's word
+        *,
+        key: str | None = None,
+        **options: Any,
+    ) -> UUID:
+        """Start a run with this transaction; its key is the step's own unless one is given."""
+        if self._conn is not None:
+            self._keep(await answered(on(self._conn, self._start(agent, input, key, options))))
+        return self._next_run()
+
+
+class SyncTx(Tx):
+    """In a `def` handler."""
+
+    def execute(
+        self, sql: Any, params: Sequence[Any] | dict[str, Any] | None = None
+    ) -> SyncCursor:
+        """Send one statement; its rows are kept in the journal."""
+        if self._conn is None:
+            return SyncCursor(read(self._next_rows()))
+        cursor = self._conn.execute(sql, params)
+        rows = cursor.fetchall() if cursor.description else None
+        self._rows.append(kept(rows))
+        return SyncCursor(rows)
+
+    def start(
+        self,
+        agent: str,
+        input: Any = None,  # noqa: A002 - the contract's word
+        *,
+        key: str | None = None,
+        **options: Any,
+    ) -> UUID:
+        """Start a run with this transaction; its key is the step's own unless one is given."""
+        if self._conn is not None:
+            self._keep(on(self._conn, self._start(agent, input, key, options)))
+        return self._next_run()
+
+
+class Transaction:
+    """
+    One step that commits with the user's rows; see the module.
+
+    Args:
+        using: The connection to write on; None lends one of ours.
+    """
+
+    def __init__(
+        self, progress: Progress, hands: Hands, name: str, *, home: bool, using: Any
+    ) -> None:
+        self._progress = progress
+        self._hands = hands
+        self._name = name
+        self._home = home
+        self._using = using
+        self._lent = ExitStack()
+        self._alent = AsyncExitStack()
+
+    # -- a function -------------------------------------------------------------------------
+
+    def called(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result of `fn(conn, *args)`, which is executed at most once; or an awaitable of it."""
+        work = self._call_once(fn, args, kwargs)
+        return drive(work) if self._hands.sync else work
+
+    async def _call_once(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        call = self._ask()
+        try:
+            if call.result is not None:
+                return json.loads(call.result)
+            await self._on_loop(self._progress.begin())
+            try:
+                return json.loads(
+                    await self._guarded(call, lambda: self._once(call, fn, args, kwargs))
+                )
+            finally:
+                await self._on_loop(self._end())
+        finally:
+            self._progress.journal.done(self._name)
+
+    async def _once(
+        self, call: Call, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        text = ""
+
+        async def work(conn: Any) -> None:
+            nonlocal text
+            await self._check(conn)
+            tx = Tx(self._progress, call, conn)
+            tx.result = await answered(fn(conn, *args, **kwargs))
+            last, text = tx.statements()
+            await self._seal(conn, last)
+
+        conn = await self._borrow()
+        try:
+            if is_async(conn):
+                await atransact(conn, lambda: work(conn))
+            elif self._hands.sync:
+                transact(conn, lambda: drive(work(conn)))
+            else:
+                await self._hands.execute(lambda: transact(conn, lambda: drive(work(conn))))
+            stop_here("worker.transaction.after")
+        finally:
+            await self._give_back()
+        return text
+
+    # -- a block ----------------------------------------------------------------------------
+
+    async def __aenter__(self) -> AsyncTx:
+        tx = await self._enter(AsyncTx)
+        return tx
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        await self._exit(error)
+
+    def __enter__(self) -> SyncTx:
+        return drive(self._enter(SyncTx))
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        drive(self._exit(error))
+
+    async def _enter(self, kind: type[X]) -> X:
+        if self._using is not None:
+            raise BadRequest(
+                "a block cannot be passed over on a connection of yours once it was committed;"
+                " use run.transaction(name, function, using=connection)"
+            )
+        if self._hands.sync != (kind is SyncTx):
+            word = "with" if self._hands.sync else "async with"
+            raise BadRequest(f"in this handler it is `{word} run.transaction(...)`")
+        self._call = self._ask()
+        try:
+            if self._call.result is not None:
+                self._tx: Tx = kind(self._progress, self._call, None)
+                return self._tx
+            await self._on_loop(self._progress.begin())
+            try:
+                conn = await self._borrow()
+                await answered(conn.execute("begin"))
+                await self._check(conn)
+            except BaseException:
+                await self._give_back()
+                await self._on_loop(self._end())
+                raise
+        except BaseException:
+            self._progress.journal.done(self._name)
+            raise
+        self._tx = kind(self._progress, self._call, conn)
+        return self._tx
+
+    async def _exit(self, error: BaseException | None) -> None:
+        tx = self._tx
+        try:
+            if tx.done:
+                return
+            conn = tx.connection
+            try:
+                await self._guarded(self._call, lambda: self._commit(conn, tx, error))
+            finally:
+                await self._give_back()
+                await self._on_loop(self._end())
+        finally:
+            self._progress.journal.done(self._name)
+
+    async def _commit(self, conn: Any, tx: Tx, error: BaseException | None) -> str:
+        try:
+            if error is not None:
+                raise error
+            last, text = tx.statements()
+            await self._seal(conn, last)
+            await answered(conn.execute("commit"))
+        except BaseException:
+            with suppress(Exception):
+                await answered(conn.execute("rollback"))
+            raise
+        stop_here("worker.transaction.after")
+        return text
+
+    # -- both -------------------------------------------------------------------------------
+
+    def _ask(self) -> Call:
+        call = self._progress.ask(
+            self._name, "transaction", who=self._hands.who(), home=self._home
+        )
+        if call.error is not None:
+            self._progress.journal.done(self._name)
+            raise raised(call.error)
+        return call
+
+    async def _check(self, conn: Any) -> None:
+        """Whether the run is ours, before anything is written; locks nothing."""
+        claim = self._progress.claim
+        holds = steps.run_holds(claim.project, claim.worker, claim.run_id, claim.fence)
+        if not await answered(on(conn, holds)):
+            await self._on_loop(self._lose())
+            raise Left
+
+    async def _seal(self, conn: Any, last: list[Statement[Any]]) -> None:
+        """Send the entry of the journal, the fence's judgement with it."""
+        for statement in last:
+            answers = await answered(on(conn, statement))
+            if any(_lost(answer) for answer in answers):
+                await self._on_loop(self._lose())
+                raise Left
+        stop_here("worker.transaction.before")
+
+    async def _guarded(self, call: Call, work: Callable[[], Awaitable[str]]) -> str:
+        """The text that *work* answers; a COMMIT whose answer was lost is looked up."""
+        claim = self._progress.claim
+        try:
+            return await work()
+        except Exception as error:
+            if unreachable(error):
+                entries = await self._on_loop(
+                    self._progress.desk.link.insist(
+                        steps.step_list(claim.project, claim.run_id)
+                    )
+                )
+                for entry, _ in entries:
+                    if entry.key == call.key and entry.entry == "result":
+                        return str(entry.content)
+                raise translated(error) from error
+            content = dump(told(error, call.tries + 1))
+            await self._on_loop(self._progress.errored(call, content, self._hands.who()))
+            raise
+
+    async def _borrow(self) -> Any:
+        if self._using is not None:
+            return self._using
+        desk = self._progress.desk
+        if self._hands.sync:
+            return self._lent.enter_context(desk.lend_sync())
+        return await self._alent.enter_async_context(desk.lend())
+
+    async def _give_back(self) -> None:
+        self._lent.close()
+        if not self._hands.sync:
+            await self._alent.aclose()
+
+    async def _on_loop(self, work: Coroutine[Any, Any, R]) -> R:
+        return await answered(self._hands.on_loop(work))
+
+    async def _end(self) -> None:
+        self._progress.end()
+
+    async def _lose(self) -> None:
+        self._progress.lose()
+
+
+def _lost(answer: Any) -> bool:
+    outcome = answer[0] if isinstance(answer, tuple) else answer.outcome
+    return bool(outcome == "lost")

@@ -1,0 +1,249 @@
+"""
+Way: from a handler's call to its journal.
+
+Each method answers as the handler is: an awaitable in an `async def` one, the result itself in a
+`def` one, whose thread waits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from semel.core.text import dump
+from semel.errors import BadRequest, SemelError, UnknownUndo
+from semel.runtime.progress import STEP_KEY, question
+from semel.runtime.retry import Retry
+from semel.runtime.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from semel.runtime.hands import Hands
+    from semel.runtime.progress import Progress
+
+#: Arguments of a step with an undo are kept: this much of them.
+ARGUMENTS_BYTES_MAX = 256 * 1024
+
+
+class Way:
+    """The calls of one handler; documented at `Run`."""
+
+    def __init__(self, progress: Progress, hands: Hands, home: object) -> None:
+        self._progress = progress
+        self._hands = hands
+        self._home = (
+            home  # the task or thread of the handler itself: what it asks for has a place
+        )
+
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        retry: Retry | int | None,
+        undo: Callable[..., Any] | str | None,
+        kind: str = "step",
+    ) -> Any:
+        hands = self._hands
+        intent = self._intent(name, undo, args, kwargs) if undo is not None else None
+        wants_key = "idempotency_key" not in kwargs and _takes(fn, "idempotency_key")
+
+        async def execute() -> Any:
+            more = {"idempotency_key": STEP_KEY.get()} if wants_key else {}
+            return await hands.execute(fn, *args, **kwargs, **more)
+
+        return hands.on_loop(
+            self._progress.step(
+                name, execute, **self._asker(), retry=Retry.of(retry), intent=intent, kind=kind
+            )
+        )
+
+    def transaction(
+        self,
+        name: str,
+        fn: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        using: Any,
+    ) -> Any:
+        transaction = Transaction(
+            self._progress, self._hands, name, home=self._asker()["home"], using=using
+        )
+        if fn is None:
+            return transaction
+        return transaction.called(fn, args, kwargs)
+
+    def approval(
+        self,
+        name: str,
+        title: str,
+        action: Any,
+        ttl: timedelta | None,
+        approvers: Sequence[str] | None,
+        need: int,
+        requester: str | None,
+        *,
+        four_eyes: bool,
+    ) -> Any:
+        desk = self._progress.desk
+        asked = question(
+            desk,
+            title,
+            action,
+            approvers=approvers,
+            need=need,
+            requester=requester,
+            four_eyes=four_eyes,
+        )
+        return self._hands.on_loop(
+            self._progress.approval(name, asked, ttl or desk.ttl, **self._asker())
+        )
+
+    def sleep(self, name: str, delay: timedelta | float) -> Any:
+        wait = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        return self._hands.on_loop(self._progress.sleep(name, wait, **self._asker()))
+
+    def signal(self, name: str, timeout: timedelta | None) -> Any:
+        return self._hands.on_loop(self._progress.signal(name, timeout, **self._asker()))
+
+    def spawn(self, name: str, agent: str, value: Any, options: dict[str, Any]) -> Any:
+        try:
+            text = dump(value)
+        except (TypeError, ValueError, RecursionError) as bad:
+            raise BadRequest(f"the input of a run of {agent} is no JSON: {bad}"[:300]) from None
+
+        async def spawned(asker: dict[str, Any]) -> Child:
+            child = await self._progress.spawn(name, agent, text, options, **asker)
+            return Child(id=child, agent=agent, name=name, _way=self)
+
+        return self._hands.on_loop(spawned(self._asker()))
+
+    def child(self, name: str, child: UUID, timeout: timedelta | None) -> Any:
+        return self._hands.on_loop(
+            self._progress.child(f"{name}.result", child, timeout, **self._asker())
+        )
+
+    def patched(self, name: str) -> bool:
+        if not self._asker()["home"]:
+            raise BadRequest("ask run.patched in the handler itself, not in a task beside it")
+        return self._progress.patched(name)
+
+    def _asker(self) -> dict[str, Any]:
+        who = self._hands.who()
+        return {"who": who, "home": who == self._home}
+
+    def _intent(
+        self,
+        name: str,
+        undo: Callable[..., Any] | str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> dict[str, Any]:
+        try:
+            return intent(self._progress.desk.undos, undo, args, kwargs)
+        except UnknownUndo as bad:
+            self._progress.broken = UnknownUndo(f"step {name!r}: {bad}")
+            raise self._progress.broken from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A run that a run has started."""
+
+    id: UUID
+    agent: str
+    name: str
+    _way: Way
+
+    def result(self, *, timeout: timedelta | None = None) -> Any:
+        """
+        Wait for its end; answers its result. The slot is free meanwhile.
+
+        Raises:
+            ChildFailed: it ended FAILED or CANCELLED.
+            WaitTimedOut: it did not end within *timeout*; it goes on.
+        """
+        return self._way.child(self.name, self.id, timeout)
+
+
+def intent(
+    undos: Mapping[str, Callable[..., Any]],
+    undo: Callable[..., Any] | str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> dict[str, Any]:
+    """
+    What is journaled before a step with an undo is executed.
+
+    Raises:
+        UnknownUndo: it is not registered, or cannot be called with these arguments.
+    """
+    if isinstance(undo, str):
+        name, fn = undo, undos.get(undo)
+    else:
+        name, fn = next(((n, f) for n, f in undos.items() if f is undo), ("", None))
+    if fn is None:
+        told = undo if isinstance(undo, str) else getattr(undo, "__name__", repr(undo))
+        raise UnknownUndo(f"undo {told!r} is not registered; put @app.compensation(…) on it")
+    try:
+        inspect.signature(fn).bind(*args, **kwargs, **_extra(fn))
+    except TypeError as bad:
+        raise UnknownUndo(
+            f"undo {name!r} cannot be called as the step's arguments ask: {bad}"
+        ) from None
+    try:
+        size = len(dump([args, kwargs]).encode())
+    except (TypeError, ValueError, RecursionError) as bad:
+        raise UnknownUndo(
+            f"the arguments of a step with an undo are kept as JSON: {bad}"
+        ) from None
+    if size > ARGUMENTS_BYTES_MAX:
+        raise UnknownUndo(f"the arguments have {size} bytes; {ARGUMENTS_BYTES_MAX} can be kept")
+    return {"undo": name, "args": list(args), "kwargs": kwargs}
+
+
+def _extra(fn: Callable[..., Any]) -> dict[str, Any]:
+    """What an undo is called with beside the step's arguments, as far as it takes them."""
+    return {name: None for name in ("result", "run") if _takes(fn, name)}
+
+
+def undo_arguments(fn: Callable[..., Any], result: Any, run: Any) -> dict[str, Any]:
+    """The keywords of an undo beside the step's arguments."""
+    given = {"result": result, "run": run}
+    return {name: given[name] for name in _extra(fn)}
+
+
+def _takes(fn: Callable[..., Any], name: str) -> bool:
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return False
+    found = parameters.get(name)
+    return found is not None and found.kind in {
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    }
+
+
+def idempotency_key() -> str:
+    """
+    The key of the step that is being executed: a uuid, the same in every attempt of its run.
+
+    Pass it to what the step calls, so that a repetition after a crash is recognised there.
+
+    Raises:
+        SemelError: no step is being executed here.
+    """
+    try:
+        return STEP_KEY.get()
+    except LookupError:
+        raise SemelError(
+            "semel.idempotency_key() is for functions that run.step executes"
+        ) from None
