@@ -197,8 +197,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("purge_take", "waits for a locked project", "for update skip locked", "for update"),
         ("leftovers_drop", "bodies a day early", " - interval '1 day'", ""),
         ("leftovers_drop", "waits for locked bodies", "for update skip locked", "for update"),
-        ("orphans_drop", "what live runs keep too", "          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id = o.run_id)'", "'"),
-        ("orphans_drop", "what finished runs keep too", "          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id = o.run_id)'", "'"),
+        ("orphans_drop", "what live runs keep too", "          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id in (o.run_id, semel.undo_of(o.run_id)))'", "'"),
+        ("orphans_drop", "what finished runs keep too", "          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id in (o.run_id, semel.undo_of(o.run_id)))'", "'"),
         ("partitions_drop", "runs before their ids", "execute format('insert into semel.run_history select h.*", "perform format('insert into semel.run_history select h.*"),
     ]
 }  # fmt: skip

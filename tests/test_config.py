@@ -332,3 +332,124 @@ def test_settings_made_by_hand_are_checked_too() -> None:
         WorkerSettings(lease=timedelta(seconds=0.5))
     with pytest.raises(BadConfig, match="agent is ''"):
         Source(name="a", channel="api", agent="")
+
+
+# -- notifiers and approvals ----------------------------------------------------------------
+
+NOTIFIER = """
+[notifiers.oncall]
+kind = "telegram"
+token = "env:SEMEL_BOT_TOKEN"
+chat = -100123
+"""
+
+
+def test_notifiers_and_approvals_are_read(tmp_path: Path) -> None:
+    settings = told(
+        tmp_path,
+        'public_url = "https://ops.test/semel/"\n[approvals]\nttl = "1h"\nnotify = ["oncall"]\n'
+        + NOTIFIER
+        + """
+[notifiers.hook]
+kind = "webhook"
+url = "https://hooks.test/secret/path"
+allow_private = ["10.1.0.0/16", "fd12::/16"]
+""",
+        SEMEL_BOT_TOKEN="1:a",
+    )
+
+    assert (settings.approvals.ttl, settings.approvals.notify) == (
+        timedelta(hours=1),
+        ("oncall",),
+    )
+    assert settings.links == "https://ops.test/semel"
+    oncall, hook = settings.notifiers["oncall"], settings.notifiers["hook"]
+    assert (oncall.kind, oncall.chat, oncall.allow_private) == ("telegram", "-100123", False)
+    assert oncall.value("token", {"SEMEL_BOT_TOKEN": "1:a"}) == "1:a"
+    assert [str(network) for network in hook.networks] == ["10.1.0.0/16", "fd12::/16"]
+
+
+def test_a_process_that_sends_nothing_needs_no_notifier_s_secret(tmp_path: Path) -> None:
+    assert told(tmp_path, NOTIFIER).notifiers["oncall"].token == "env:SEMEL_BOT_TOKEN"
+
+
+def test_links_lead_to_this_machine_where_no_address_is_told(tmp_path: Path) -> None:
+    assert told(tmp_path, SEMEL_PORT="9000").links == "http://127.0.0.1:9000"
+
+
+def test_the_environment_says_who_is_told(tmp_path: Path) -> None:
+    settings = told(
+        tmp_path, NOTIFIER, SEMEL_APPROVALS_NOTIFY="oncall", SEMEL_APPROVALS_TTL="2h"
+    )
+
+    assert (settings.approvals.notify, settings.approvals.ttl) == (
+        ("oncall",),
+        timedelta(hours=2),
+    )
+
+
+def test_a_notifier_is_shown_without_its_secrets_and_paths(tmp_path: Path) -> None:
+    settings = told(
+        tmp_path, NOTIFIER + '[notifiers.h]\nkind = "webhook"\nurl = "https://h.test/secret"'
+    )
+
+    shown = settings.shown()
+    assert shown["approvals"] == {"ttl": "15m", "notify": []}
+    assert shown["notifiers"]["oncall"]["token"] == "env:SEMEL_BOT_TOKEN"
+    assert shown["notifiers"]["h"]["url"] == "https://h.test"
+    assert "/secret" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("notifiers = 1", "[notifiers] is 1: it is a table"),
+        ("[notifiers]\nx = 1", "[notifiers.x] is 1: it is a table"),
+        ("[notifiers.x]\nurl = 'https://h'", "[notifiers.x] has no kind"),
+        ("[notifiers.x]\nkind = 'slak'", "(did you mean 'slack'?)"),
+        ("[notifiers.x]\nkind = 'line'\ntoken = 'env:T'", "[notifiers.x] has no to"),
+        ("[notifiers.x]\nkind = 'slack'", "[notifiers.x] has no token"),
+        (
+            "[notifiers.x]\nkind = 'line'\ntoken = 'abc'\nto = 'U'",
+            "token is a secret, written out",
+        ),
+        ("[notifiers.x]\nkind = 'slack'\nurl = 'https://h'", "url is a secret, written out"),
+        (
+            "[notifiers.x]\nkind = 'webhook'\nurl = 'https://h'\nchat = '1'",
+            "chat is no setting of",
+        ),
+        (
+            "[notifiers.x]\nkind = 'webhook'\nurl = 'https://h'\nchta = '1'",
+            "did you mean 'chat'",
+        ),
+        ("[notifiers.x]\nkind = 'webhook'\nurl = 'http://h'", "begins with http"),
+        ("[notifiers.x]\nkind = 'webhook'\nurl = 'https://u:p@h'", "user or password"),
+        ("[notifiers.x]\nkind = 'webhook'\nurl = ' '", "url is empty"),
+        ("[notifiers.x]\nkind = 'webhook'\nurl = 5", "url is 5: write text in quotes"),
+        (
+            "[notifiers.x]\nkind = 'slack'\nurl = 'env:U'\ntoken = 'env:T'",
+            "has url and token: an incoming webhook needs url only",
+        ),
+        (
+            "[notifiers.x]\nkind = 'webhook'\nurl = 'https://h'\nallow_private = '10.0.0.0/8'",
+            "write true, or a list of networks",
+        ),
+        (
+            "[notifiers.x]\nkind = 'webhook'\nurl = 'https://h'\nallow_private = ['10.0.0.1/8']",
+            "has host bits set; write networks as in",
+        ),
+        ("[notifiers.'a b']\nkind = 'webhook'\nurl = 'https://h'", "name is 'a b'"),
+        ("[approvals]\nttl = '0s'", "[approvals] ttl is 0s: 1s to 366d"),
+        ("[approvals]\nttl = 900", "write a number with its unit"),
+        ("[approvals]\nnotify = 'bob'", "write a list of texts"),
+        ("[approvals]\nnotify = ['bob']", "add [notifiers.bob]"),
+        ("[approvals]\nnotify = ['oncall', 'oncall']" + NOTIFIER, "names oncall twice"),
+        ("public_url = 'ftp://x'", "semel.toml public_url is no web address"),
+        ("public_url = 'https://u@x'", "user or password"),
+        ("public_url = 'https://x?a'", "has a ?"),
+    ],
+)
+def test_a_notifier_that_cannot_be_is_refused_with_the_mend(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    assert sentence in refusal(tmp_path, text)

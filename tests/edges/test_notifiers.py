@@ -30,6 +30,7 @@ from semel.edges.notifiers.notifier import PAUSE_MAX, NotifyLater, NotifyRefused
 from semel.edges.notifiers.post import Post
 from semel.edges.notifiers.webhook import Webhook
 from semel.errors import BadConfig, DoNotRetry, LeaseLost, NotifyFailed
+from semel.runtime.outcome import of_error
 
 KEY = UUID("123e4567-e89b-12d3-a456-426614174000")
 LINK = "https://ops.test/approve/ops.0123456789abcdef"
@@ -637,3 +638,15 @@ def test_a_secret_that_is_not_there_stops_the_worker_at_its_start(
 
     assert sentence in str(refused.value)
     assert not any(value in str(refused.value) for value in environ.values() if len(value) > 1)
+
+
+def test_the_run_ends_with_the_code_of_notifications(here: Provider) -> None:
+    here.answer(401, {"ok": False, "description": "Unauthorized"})
+
+    with pytest.raises(NotifyRefused) as refused:
+        send(configured("telegram", here))
+
+    ended = of_error(refused.value)
+    assert (ended.code, ended.retryable) == ("E-NOTIFY-001", False)
+    assert "0123456789abcdef" not in ended.reason
+    assert "ABC-def" not in ended.reason

@@ -14,7 +14,16 @@ import pytest
 from typer.main import get_command
 
 from semel import App, Run
-from semel.config import Retention, Server, Settings, Source, WorkerSettings, load
+from semel.config import (
+    ApprovalSettings,
+    NotifierSettings,
+    Retention,
+    Server,
+    Settings,
+    Source,
+    WorkerSettings,
+    load,
+)
 from semel.config.settings import FOLLOWS
 from semel.config.values import shown
 from semel.db import migrate
@@ -119,7 +128,12 @@ def documented(heading: str, key: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("section", "kind"),
-    [("worker", WorkerSettings), ("server", Server), ("retention", Retention)],
+    [
+        ("worker", WorkerSettings),
+        ("server", Server),
+        ("retention", Retention),
+        ("approvals", ApprovalSettings),
+    ],
 )
 def test_a_setting_is_documented_with_its_variable_and_default(
     section: str, kind: type[Any]
@@ -134,7 +148,7 @@ def test_a_setting_is_documented_with_its_variable_and_default(
 
 
 def test_a_setting_outside_sections_is_documented() -> None:
-    for key in ("dsn", "home", "project", "pooler"):
+    for key in ("dsn", "home", "project", "pooler", "public_url"):
         assert documented("Where things are", key)[1] == f"SEMEL_{key.upper()}"
     assert documented("Where things are", "project")[2] == Settings().project
 
@@ -147,6 +161,19 @@ def test_a_setting_of_a_source_is_documented_with_its_default() -> None:
         if field.default is MISSING:
             assert default == "required"
         elif field.name != "secrets":
+            assert default == _plain(field.default)
+
+
+def test_a_setting_of_a_notifier_is_documented_with_its_default() -> None:
+    for field in fields(NotifierSettings):
+        if field.name == "name":
+            continue
+        default = documented("Notifiers", field.name)[1]
+        if field.default is MISSING:
+            assert default == "required"
+        elif field.default is None:
+            assert default in {"none", "the provider's"}
+        else:
             assert default == _plain(field.default)
 
 
@@ -231,4 +258,5 @@ def test_toml_on_a_page_is_a_configuration(tmp_path: Path) -> None:
     for page in PAGES:
         for block in blocks(str(page), "toml"):
             (tmp_path / "semel.toml").write_text(block)
-            assert load(environ, tmp_path).sources
+            settings = load(environ, tmp_path)
+            assert settings.sources or settings.notifiers

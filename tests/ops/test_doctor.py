@@ -3,11 +3,12 @@
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fix_world import Conn, start_run
-from semel.config import Settings, Source, load
+from semel.config import NotifierSettings, Settings, Source, load
 from semel.core import recovery, workers
 from semel.db.execute import run
 from semel.ops.doctor import Check, examine
@@ -115,3 +116,23 @@ def test_the_file_that_was_read_is_named_or_that_there_is_none(tmp_path: Path) -
     assert (read.status, str(tmp_path / "semel.toml") in read.detail) == ("ok", True)
     assert (none.status, "SEMEL_CONFIG" in none.remedy) == ("note", True)
     assert "here" in found(load({}, tmp_path))["testing"].detail
+
+
+def test_a_notifier_is_looked_up_and_judged_and_nothing_is_sent(settings: Settings) -> None:
+    def told(name: str, url: str, **more: Any) -> NotifierSettings:
+        return NotifierSettings(name=name, kind="webhook", url=url, **more)
+
+    there = [
+        told("good", "https://127.0.0.1/x", allow_private=True),
+        told("private", "https://127.0.0.1/x"),
+        told("bare", "env:NO_SUCH_VARIABLE"),
+    ]
+
+    checks = found(replace(settings, notifiers={each.name: each for each in there}))
+
+    good, private, bare = (checks[f"notifier {each.name}"] for each in there)
+    assert (good.status, good.detail) == ("ok", "webhook, leads to https://127.0.0.1")
+    assert (private.status, "not public" in private.detail) == ("FAIL", True)
+    assert (bare.status, "set the variable NO_SUCH_VARIABLE" in bare.detail) == ("FAIL", True)
+    assert bare.remedy == "mend [notifiers.bare]"
+    assert (checks["links"].status, "public_url" in checks["links"].remedy) == ("note", True)

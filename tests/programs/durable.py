@@ -17,7 +17,9 @@ app = App()
 
 def mark(run: Run | UUID, word: str) -> None:
     """Leave a row that outlives this process."""
-    run_id, attempt, fence = (run, 0, 0) if isinstance(run, UUID) else (run.id, run.attempt, run.fence)
+    run_id, attempt, fence = (
+        (run, 0, 0) if isinstance(run, UUID) else (run.id, run.attempt, run.fence)
+    )
     with psycopg.connect(os.environ["SEMEL_DSN"], autocommit=True) as conn:
         conn.execute(
             "insert into public.started (run_id, attempt, fence, word, pid) values (%s, %s, %s, %s, %s)",
@@ -66,7 +68,8 @@ async def five(run: Run) -> Any:
         [three] = await cursor.fetchone()
         tx.result = three
     four, four_b = await asyncio.gather(
-        run.step("four", double, run, "four", three), run.step("four-b", double, run, "four-b", 1)
+        run.step("four", double, run, "four", three),
+        run.step("four-b", double, run, "four-b", 1),
     )
     five = await run.step("five", act, str(run.id), "five", undo=undo_double)
     return [one, two, three, four, four_b, five]
@@ -111,7 +114,9 @@ async def retries(run: Run) -> Any:
         mark(run, f"try in attempt {run.attempt}")
         tries["n"] += 1
         with psycopg.connect(os.environ["SEMEL_DSN"], autocommit=True) as conn:
-            [[count]] = conn.execute("select count(*) from public.started where run_id = %s", (run.id,)).fetchall()
+            [[count]] = conn.execute(
+                "select count(*) from public.started where run_id = %s", (run.id,)
+            ).fetchall()
         if count < told["until"]:
             raise ValueError(f"try {count} went wrong")
         return count
@@ -158,7 +163,9 @@ async def waits(run: Run) -> Any:
 
 @app.agent("both")
 async def both(run: Run) -> Any:
-    return await asyncio.gather(run.signal("left"), run.step("beside", double, run, "beside", 2), run.signal("right"))
+    return await asyncio.gather(
+        run.signal("left"), run.step("beside", double, run, "beside", 2), run.signal("right")
+    )
 
 
 @app.agent("parent")
@@ -185,7 +192,9 @@ async def asks(run: Run) -> Any:
     await run.step("before", double, run, "before", 1)
     told: dict[str, Any] = run.input or {}
     try:
-        answer = await run.approval("restart web", action={"pod": "web-1"}, **told.get("asking", {}))
+        answer = await run.approval(
+            "restart web", action={"pod": "web-1"}, **told.get("asking", {})
+        )
     except ApprovalRejected as error:
         return f"rejected: {error}"
     await run.step("act", double, run, "act", 1)
@@ -266,7 +275,9 @@ async def keys(run: Run) -> Any:
 @app.agent("completes")
 async def completes(run: Run) -> Any:
     async with run.transaction("last") as tx:
-        await tx.execute("insert into public.business (run_id, value) values (%s, 1)", (run.id,))
+        await tx.execute(
+            "insert into public.business (run_id, value) values (%s, 1)", (run.id,)
+        )
         tx.complete("in the transaction")
     return "ignored"
 
@@ -284,7 +295,9 @@ async def starts(run: Run) -> Any:
 async def rolls_back(run: Run) -> Any:
     try:
         async with run.transaction("bad") as tx:
-            await tx.execute("insert into public.business (run_id, value) values (%s, 1)", (run.id,))
+            await tx.execute(
+                "insert into public.business (run_id, value) values (%s, 1)", (run.id,)
+            )
             raise LookupError("no")
     except (LookupError, StepFailed):
         return "rolled back"

@@ -17,7 +17,9 @@ FAST = {"worker_poll": "50ms"}
 @pytest.fixture
 def durable(programs: Programs, conn: Conn) -> Programs:
     """A worker of programs/durable.py, and upkeep."""
-    conn.execute("create table public.business (run_id uuid, value int, primary key (run_id, value))")
+    conn.execute(
+        "create table public.business (run_id uuid, value int, primary key (run_id, value))"
+    )
     programs.worker(program="durable.py", **FAST)
     programs.upkeep()
     return programs
@@ -43,12 +45,16 @@ def said(conn: Conn, run_id: Any, name: str, content: Any = None) -> str:
     return run(conn, waits.signal_send("p", run_id, name, content))[0]
 
 
-def test_steps_are_executed_once_and_answer_their_results(conn: Conn, durable: Programs) -> None:
+def test_steps_are_executed_once_and_answer_their_results(
+    conn: Conn, durable: Programs
+) -> None:
     async_, thread = start_run(conn, "five"), start_run(conn, "five-in-thread")
 
     assert [2, 4, 5, 10, 2, "FIVE"] == ended(conn, async_)["result"]
     assert [2, 4, 5, 6] == ended(conn, thread)["result"]
-    assert Counter(["one", "two in semel-run", "four", "four-b", "five"]) == Counter(words(conn, async_))
+    assert Counter(["one", "two in semel-run", "four", "four-b", "five"]) == Counter(
+        words(conn, async_)
+    )
     steps = row(conn, async_)["saga_steps"]
     assert {"one", "two", "three", "four", "four-b", "five"} == {step["step"] for step in steps}
     assert ["intent", "result"] == [s["entry"] for s in steps if s["step"] == "five"]
@@ -58,11 +64,15 @@ def test_a_repeated_name_has_a_key_for_each_turn(conn: Conn, durable: Programs) 
     run_id = start_run(conn, "repeats")
 
     assert [0, 2, 4] == ended(conn, run_id)["result"]
-    assert ["again", "again#2", "again#3"] == [s["step"] for s in row(conn, run_id)["saga_steps"]]
+    assert ["again", "again#2", "again#3"] == [
+        s["step"] for s in row(conn, run_id)["saga_steps"]
+    ]
 
 
 @pytest.mark.parametrize("park", [False, True])
-def test_a_step_is_tried_again_in_place_or_parked(conn: Conn, durable: Programs, park: bool) -> None:
+def test_a_step_is_tried_again_in_place_or_parked(
+    conn: Conn, durable: Programs, park: bool
+) -> None:
     run_id = start_run(conn, "retries", {"attempts": 4, "until": 3, "park": park})
 
     done = ended(conn, run_id)
@@ -70,7 +80,9 @@ def test_a_step_is_tried_again_in_place_or_parked(conn: Conn, durable: Programs,
     assert (3, 1) == (done["result"], done["attempt_count"])
     assert ["error", "error", "result"] == [s["entry"] for s in done["saga_steps"]]
     parked = one(
-        conn, "select count(*) from semel.attempts where run_id = %s and outcome = 'parked'", run_id
+        conn,
+        "select count(*) from semel.attempts where run_id = %s and outcome = 'parked'",
+        run_id,
     )
     assert parked == (2 if park else 0)
 
@@ -105,7 +117,9 @@ def test_waits_free_the_worker_and_find_what_came_before(conn: Conn, durable: Pr
     assert 1 == done["attempt_count"]
 
 
-def test_the_first_of_two_waits_resumes_and_the_other_is_kept(conn: Conn, durable: Programs) -> None:
+def test_the_first_of_two_waits_resumes_and_the_other_is_kept(
+    conn: Conn, durable: Programs
+) -> None:
     run_id = start_run(conn, "both")
     waiting(conn, run_id)
     said(conn, run_id, "right", "R")
@@ -144,7 +158,8 @@ def test_an_approval_is_waited_for_and_decided_once(
     asked = one(conn, "select approval_id from semel.approvals where run_id = %s", run_id)
 
     decided = run(
-        conn, approval_decide("p", decision, via="cli", approval_id=asked, voter="alice", reason="r")
+        conn,
+        approval_decide("p", decision, via="cli", approval_id=asked, voter="alice", reason="r"),
     )
 
     assert "won" == decided.outcome
@@ -187,7 +202,9 @@ def test_a_running_saga_that_is_cancelled_is_undone_once_its_handler_has_stopped
     assert "refused" == said(conn, run_id, "go on")
 
 
-def test_an_undo_that_fails_is_retried_and_the_rest_follows(conn: Conn, durable: Programs) -> None:
+def test_an_undo_that_fails_is_retried_and_the_rest_follows(
+    conn: Conn, durable: Programs
+) -> None:
     run_id = start_run(conn, "saga", {"badly": ["s2"]})
     ended(conn, run_id)
     undo = one(conn, "select run_id from semel.runs where parent_run_id = %s", run_id)
@@ -198,7 +215,9 @@ def test_an_undo_that_fails_is_retried_and_the_rest_follows(conn: Conn, durable:
     assert ["undo s3 S3", *["try undo s2"] * 3, "undo s1 S1"] == words(conn, run_id)[3:]
 
 
-def test_a_changed_journal_is_named_and_its_compensation_held(conn: Conn, durable: Programs) -> None:
+def test_a_changed_journal_is_named_and_its_compensation_held(
+    conn: Conn, durable: Programs
+) -> None:
     run_id = start_run(conn, "mismatch")
 
     failed = ended(conn, run_id)
@@ -217,7 +236,9 @@ def test_a_changed_journal_is_named_and_its_compensation_held(conn: Conn, durabl
     assert "already" == run(conn, undo_skip("p", run_id, "old", reason="r", who="w"))[0]
 
 
-def test_a_step_that_the_code_dropped_is_noticed_at_the_end(conn: Conn, durable: Programs) -> None:
+def test_a_step_that_the_code_dropped_is_noticed_at_the_end(
+    conn: Conn, durable: Programs
+) -> None:
     failed = ended(conn, start_run(conn, "drops"))
 
     assert "E-STEP-001" == failed["failure_code"]

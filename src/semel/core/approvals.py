@@ -23,6 +23,23 @@ if TYPE_CHECKING:
 
 Decision = Literal["approve", "reject"]
 
+#: The columns of approval_read behind its first six.
+_REST = (
+    "digest",
+    "state",
+    "need",
+    "approvals",
+    "approvers",
+    "requester",
+    "recipient",
+    "created_at",
+    "expires_at",
+    "decided_at",
+    "decided_by",
+    "reason",
+    "seconds_left",
+)
+
 _TOKEN = re.compile(r"([a-z0-9][a-z0-9_-]{0,63})\.([A-Za-z0-9_-]{43})")
 
 
@@ -136,10 +153,6 @@ def approval_read(
         if not rows:
             return None
         (id_, run_id, agent, key, title, action, *rest) = rows[0]
-        names = (
-            "digest state need approvals approvers requester recipient created_at expires_at"
-            " decided_at decided_by reason seconds_left"
-        ).split()
         return Approval(
             project=project,
             approval_id=id_,
@@ -148,11 +161,12 @@ def approval_read(
             step_key=key,
             title=title,
             action=json.loads(action),
-            **dict(zip(names, rest, strict=True)),
+            **dict(zip(_REST, rest, strict=True)),
         )
 
     return Call(
-        "select approval_id, run_id, agent, step_key, title, action, digest, state, need, approvals,"
+        "select approval_id, run_id, agent, step_key, title, action, digest, state, need,"
+        " approvals,"
         " approvers, requester, recipient, created_at, expires_at, decided_at, decided_by, reason,"
         " seconds_left from semel.approval_read(%s, %s, %s, %s)",
         (project, link.hash if link else None, approval_id, now),

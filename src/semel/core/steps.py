@@ -49,8 +49,9 @@ def step_record(
     Source: sql/functions/steps.sql, step_record.
     """
     return Call(
-        "select outcome, content from semel.step_record(%s, %s, %s::uuid[], %s::bigint[], %s::text[],"
-        " %s::text[], %s::text[], %s::int[], %s::text[], %s::text[], %s)",
+        "select outcome, content from semel.step_record("
+        "%s, %s, %s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::int[],"
+        " %s::text[], %s::text[], %s)",
         (
             project,
             worker,

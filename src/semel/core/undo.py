@@ -104,8 +104,9 @@ def run_stopped(
     project: str, worker: str, runs: Sequence[UUID], *, now: datetime | None = None
 ) -> Call[list[UUID]]:
     """
-    The handlers of these runs, which ended under them, have stopped; answers the compensations
-    that need not wait longer.
+    Say that the handlers of these runs, which ended under them, have stopped.
+
+    Answers the compensations that need not wait longer.
 
     Source: sql/functions/undo.sql, run_stopped.
     """

@@ -9,7 +9,7 @@ promise of the crash tests.
     ingress.accept.after       delivery, dedupe row and run are committed, nothing is answered
     worker.claim.before        about to claim
     worker.claim.after         the claim is committed, no handler has begun
-    worker.step.before         steps have had their effects, or promised an undo; nothing is journaled
+    worker.step.before         steps have had their effects, or have none yet; nothing is journaled
     worker.step.after          their entries are committed, no handler knows
     worker.transaction.before  a transaction of a step has written all, and is not committed
     worker.transaction.after   it is committed, the handler does not know

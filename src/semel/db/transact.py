@@ -24,10 +24,8 @@ _IN_ONE = "the connection is in a transaction already; commit it, or pass anothe
 def is_async(conn: Any) -> bool:
     """Whether *conn* is awaited."""
     names = [base.__module__ for base in type(conn).__mro__]
-    return (
-        any(name.startswith(("asyncpg", "sqlalchemy.ext.asyncio")) for name in names)
-        or type(conn).__module__.startswith("psycopg")
-        and hasattr(conn, "__aenter__")
+    return any(name.startswith(("asyncpg", "sqlalchemy.ext.asyncio")) for name in names) or (
+        type(conn).__module__.startswith("psycopg") and hasattr(conn, "__aenter__")
     )
 
 

@@ -18,6 +18,7 @@ from semel.core import health, reads
 from semel.core.projects import list_projects
 from semel.db import migrate
 from semel.db.execute import run, translated
+from semel.edges.notifiers.notify import reach
 from semel.errors import SchemaMismatch, SemelError
 from semel.ops import place
 
@@ -230,6 +231,24 @@ def _settings(settings: Settings) -> Iterator[Check]:
         yield Check("note", "sources", said, 'add secrets = ["env:NAME"]')
     else:
         yield Check("ok", "sources", f"{len(settings.sources)} configured")
+    yield from _notifiers(settings)
+
+
+def _notifiers(settings: Settings) -> Iterator[Check]:
+    for name, notifier in settings.notifiers.items():
+        try:
+            where = reach(notifier)
+        except SemelError as bad:
+            yield Check("FAIL", f"notifier {name}", str(bad), f"mend [notifiers.{name}]")
+        else:
+            yield Check("ok", f"notifier {name}", f"{notifier.kind}, leads to {where}")
+    if settings.notifiers and settings.public_url is None:
+        yield Check(
+            "note",
+            "links",
+            f"they begin with {settings.links}, which only this machine can open",
+            'say where people reach the server: public_url = "https://..."',
+        )
 
 
 def _span(age: timedelta) -> str:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from semel.db.link import Link
     from semel.model import Claim
     from semel.runtime.children import Children
+    from semel.runtime.desk import Desk
     from semel.runtime.finisher import Finisher
     from semel.runtime.handlers import Agent
-    from semel.runtime.progress import Desk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,9 @@ from semel.db.lender import Lender
 from semel.db.link import Link
 from semel.model import Claim
 from semel.runtime.app import load
+from semel.runtime.desk import Desk
 from semel.runtime.execution import Execution
 from semel.runtime.outcome import Done, Failed, Outcome, Parked, Stopped
-from semel.runtime.progress import Desk
 from semel.runtime.recorder import Recorder
 
 if TYPE_CHECKING:

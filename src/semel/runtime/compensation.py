@@ -16,8 +16,8 @@ from semel.runtime.way import undo_arguments
 
 if TYPE_CHECKING:
     from semel.core.undo import Undo
+    from semel.runtime.desk import Desk
     from semel.runtime.handlers import Run
-    from semel.runtime.progress import Desk
 
 
 async def compensate(run: Run, desk: Desk) -> dict[str, Any]:
@@ -30,8 +30,7 @@ async def compensate(run: Run, desk: Desk) -> dict[str, Any]:
     Raises:
         UndoFailed: one failed; the message names what is not undone.
     """
-    assert run.parent is not None, "a compensation without a run to compensate"
-    plan = await desk.link.insist(undo_plan(run.project, run.parent))
+    plan = await desk.link.insist(undo_plan(run.project, run.parent or run.id))
     for n, undo in enumerate(plan):
         if undo.done:
             continue

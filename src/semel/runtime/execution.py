@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from semel.errors import SemelError
 from semel.runtime.compensation import compensate
-from semel.runtime.hands import LoopHands, ThreadHands
 from semel.runtime.handlers import Run
+from semel.runtime.hands import LoopHands, ThreadHands
 from semel.runtime.outcome import Outcome, Parked, Stopped, of_error, of_result
 from semel.runtime.progress import Progress
 from semel.runtime.way import Way
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from semel.model import Claim
+    from semel.runtime.desk import Desk
     from semel.runtime.handlers import Agent
-    from semel.runtime.progress import Desk
 
 
 class Execution:
@@ -35,7 +35,16 @@ class Execution:
         stops: Filled, from any thread, when it is to stop.
     """
 
-    __slots__ = ("_agent", "_claim", "_desk", "_progress", "_stops", "_task", "_threads")
+    __slots__ = (
+        "_agent",
+        "_claim",
+        "_desk",
+        "_loop",
+        "_progress",
+        "_stops",
+        "_task",
+        "_threads",
+    )
 
     def __init__(
         self,
@@ -56,11 +65,12 @@ class Execution:
     async def run(self) -> Outcome:
         """Call the handler to its end, whatever it raises."""
         self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
         if self._claim.kind == "undo":
             return await self._on_loop(undo=True)
         if self._agent.is_async:
             return await self._on_loop()
-        return await self._in_thread(asyncio.get_running_loop())
+        return await self._in_thread(self._loop)
 
     def close(self) -> None:
         """It is to stop: whoever waits for a step's turn, or for a signal, is told."""
@@ -84,9 +94,7 @@ class Execution:
 
         def call() -> Outcome:
             try:
-                run = Run.of(
-                    self._claim, self._stops, lambda: hands.on_loop(self._opened(hands))
-                )
+                run = Run.of(self._claim, self._stops, lambda: self._open(hands))
                 hands.begin()
                 return self._ended(hands, self._agent.handler(run))
             except BaseException as error:  # noqa: BLE001 - as above
@@ -100,12 +108,9 @@ class Execution:
                 return Stopped() if self._stops and not isinstance(outcome, Parked) else outcome
 
     def _open(self, hands: LoopHands | ThreadHands) -> Way:
-        self._progress = Progress(self._claim, self._desk, self._stop)
+        self._progress = Progress(self._claim, self._desk, self._loop, self._stop)
         home = self._task if isinstance(hands, LoopHands) else hands.home
         return Way(self._progress, hands, home)
-
-    async def _opened(self, hands: ThreadHands) -> Way:
-        return self._open(hands)
 
     def _stop(self) -> None:
         """The run was parked, or lost: the handler has no more to do."""
@@ -113,19 +118,17 @@ class Execution:
             self._task.cancel()
 
     def _ended(self, hands: LoopHands | ThreadHands, result: object) -> Outcome:
+        if self._progress is None and self._claim.journal is not None:
+            self._open(hands)  # the handler asked for nothing that its journal has
         progress = self._progress
-        if progress is None:
-            if self._claim.journal is None:
-                return of_result(result)
-            self._open(hands) if not hands.sync else hands.on_loop(self._opened(hands))
-            progress = self._progress
         if progress is not None:
             if progress.left:
                 return self._gone(progress)
-            try:
-                progress.finish()
-            except SemelError as broken:
-                return of_error(broken)
+            if self._claim.kind != "undo":
+                try:
+                    progress.finish()
+                except SemelError as broken:
+                    return of_error(broken)
         return of_result(result)
 
     def _failed(self, error: BaseException) -> Outcome:

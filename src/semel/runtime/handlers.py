@@ -200,11 +200,18 @@ class Run:
             ApprovalRejected: catch it to go on otherwise.
         """
         return self._steps().approval(
-            name or title, title, action, ttl, approvers, need, requester, four_eyes=four_eyes
+            name,
+            title,
+            action,
+            ttl,
+            approvers=approvers,
+            need=need,
+            requester=requester,
+            four_eyes=four_eyes,
         )
 
     def sleep(self, delay: timedelta | float, *, name: str = "sleep") -> Any:
-        """Go on after *delay* (seconds, or a timedelta), by the database's clock. Frees the slot."""
+        """Go on after *delay* (seconds, or a timedelta) of the database's clock; frees the slot."""
         return self._steps().sleep(name, delay)
 
     def signal(self, name: str, *, timeout: timedelta | None = None) -> Any:

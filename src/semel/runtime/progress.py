@@ -15,79 +15,34 @@ import asyncio
 import json
 import uuid
 from contextvars import ContextVar
-from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from semel.core import steps, waits
-from semel.core.approvals import Decision
-from semel.core.canonical import digest
-from semel.core.steps import Entry
+from semel.core import waits
 from semel.core.text import dump
-from semel.core.waits import Question, Wait
+from semel.core.waits import Wait
 from semel.db.stops import stop_here
-from semel.errors import (
-    ApprovalRejected,
-    BadRequest,
-    BadStepResult,
-    ChildFailed,
-    JournalMismatch,
-    SemelError,
-    StepInParallel,
-    WaitTimedOut,
-)
+from semel.errors import BadStepResult, JournalMismatch, SemelError, StepInParallel
 from semel.runtime.journal import Call, Journal, raised, told
 from semel.runtime.parking import Parking
 from semel.runtime.retry import Retry, final
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from datetime import datetime
-    from uuid import UUID
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import timedelta
 
-    from semel.db.link import Link
+    from semel.core.steps import Entry
     from semel.model import Claim
-    from semel.runtime.recorder import Recorder
+    from semel.runtime.desk import Desk
 
 RESULT_BYTES_MAX = 1024 * 1024
-APPROVAL_TTL = timedelta(minutes=15)
 
 #: The idempotency key of the step that is being executed; see `semel.idempotency_key`.
 STEP_KEY: ContextVar[str] = ContextVar("semel_step_key")
 
 
 class Left(BaseException):
-    """The run is ours no longer: parked, or lost. Ends the handler; no `except Exception` sees it."""
-
-
-class Desk:
-    """What the attempts of one process share to journal and to wait."""
-
-    def __init__(
-        self,
-        *,
-        link: Link,
-        recorder: Recorder,
-        notifiers: Sequence[str] = (),
-        notify: Sequence[str] = (),
-        ttl: timedelta = APPROVAL_TTL,
-        undos: Mapping[str, Callable[..., Any]] | None = None,
-        gate: Callable[[], Awaitable[None]] | None = None,
-        lend: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
-        lend_sync: Callable[[], AbstractContextManager[Any]] | None = None,
-        clock: Callable[[], datetime | None] = lambda: None,
-    ) -> None:
-        self.link = link
-        self.recorder = recorder
-        self.notifiers = frozenset(notifiers)  # that can be told of an approval
-        self.notify = tuple(notify)  # those that are, unless the handler names others
-        self.ttl = ttl
-        self.undos = undos or {}  # the compensations that are registered
-        self.lend: Any = lend  # a connection for a transaction
-        self.lend_sync: Any = lend_sync
-        self.gate = gate  # returns when something new may begin
-        self.clock = clock
+    """The run is ours no longer, parked or lost: ends the handler past any `except Exception`."""
 
 
 class Progress:
@@ -98,7 +53,13 @@ class Progress:
         stop: Called from the loop when the run was parked or lost: stop the handler.
     """
 
-    def __init__(self, claim: Claim, desk: Desk, stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        desk: Desk,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[], None],
+    ) -> None:
         self.claim = claim
         self.desk = desk
         self.journal = Journal(claim.journal, attempt=claim.attempt)
@@ -106,7 +67,7 @@ class Progress:
         self.left = False
         self.broken: SemelError | None = None  # a handler that catches this goes on in vain
         self._stop = stop
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._parking = Parking(self._park, self._leave)
         self._notes: list[Entry] = []  # to be journaled with the next entry
         self._failed: dict[str, tuple[object, Entry]] = {}  # by whom, what
@@ -166,7 +127,7 @@ class Progress:
                     continue
             finally:
                 self.end()
-            await self._parking.wait(Wait(key=call.key, kind="retry", due=delay))
+            await self.wait(Wait(key=call.key, kind="retry", due=delay))
 
     async def _keep(self, call: Call, result: Any) -> Any:
         try:
@@ -189,7 +150,12 @@ class Progress:
         return retry.delay(call.tries) if again else None
 
     async def errored(self, call: Call, content: str, who: object) -> None:
-        """Journal an error; with *who*, it is raised there, and what they ask for next was in spite of it."""
+        """
+        Journal an error.
+
+        Args:
+            who: Where it is raised; what they ask for next is in spite of it. None: tried again.
+        """
         await self.record(call.entry("error", content))
         if who is not None:
             self._failed[call.key] = (who, call.entry("caught", content))
@@ -212,8 +178,12 @@ class Progress:
         try:
             return self.journal.ask(name, kind, home=home)
         except (JournalMismatch, StepInParallel) as bad:
-            self.broken = bad
-            raise
+            raise self.breaks(bad) from None
+
+    def breaks(self, error: SemelError) -> SemelError:
+        """*error*, which ends the run whatever its handler makes of it."""
+        self.broken = error
+        return error
 
     def patched(self, name: str) -> bool:
         """See `Journal.patched`."""
@@ -228,126 +198,6 @@ class Progress:
         raw = b"".join(len(p.encode()).to_bytes(4) + p.encode() for p in parts)
         return str(uuid.UUID(bytes=sha256(raw).digest()[:16], version=5))
 
-    # -- waits ------------------------------------------------------------------------------
-
-    async def sleep(self, name: str, delay: timedelta, *, who: object, home: bool) -> None:
-        """Come back after *delay*, by the database's clock."""
-        await self._wait(
-            name, "sleep", lambda key: Wait(key=key, kind="sleep", due=delay), who, home
-        )
-
-    async def signal(
-        self, name: str, timeout: timedelta | None, *, who: object, home: bool
-    ) -> Any:
-        """Wait for a signal; answers its content."""
-        answer = await self._wait(
-            f"signal:{name}",
-            "signal",
-            lambda key: Wait(key=key, kind="signal", name=name, due=timeout),
-            who,
-            home,
-        )
-        if answer.get("timed_out"):
-            raise WaitTimedOut(f"signal {name} did not come within {timeout}")
-        return answer["content"]
-
-    async def child(
-        self, name: str, child: UUID, timeout: timedelta | None, *, who: object, home: bool
-    ) -> Any:
-        """Wait for a child's end; answers its result."""
-        answer = await self._wait(
-            name,
-            "child",
-            lambda key: Wait(key=key, kind="child", child=child, due=timeout),
-            who,
-            home,
-        )
-        if answer.get("timed_out"):
-            raise WaitTimedOut(f"run {child} did not end within {timeout}")
-        if answer["status"] != "COMPLETED":
-            raise ChildFailed(
-                f"run {child} is {answer['status']}: {answer['code']} {answer['reason']}"
-            )
-        return answer["result"]
-
-    async def spawn(
-        self,
-        name: str,
-        agent: str,
-        text: str,
-        options: dict[str, Any],
-        *,
-        who: object,
-        home: bool,
-    ) -> UUID:
-        """Start a child; answers its id."""
-        call = self.ask(name, "spawn", who=who, home=home)
-        try:
-            if call.result is not None:
-                return uuid.UUID(json.loads(call.result)["run_id"])
-            await self.begin()
-            try:
-                await self._note()
-                child, outcome = await self.desk.link.insist(
-                    steps.child_start(
-                        self.claim.project,
-                        self.claim.worker,
-                        self.claim.run_id,
-                        self.claim.fence,
-                        key=call.key,
-                        place=call.place,
-                        agent=agent,
-                        text=text,
-                        now=self.desk.clock(),
-                        **options,
-                    )
-                )
-            finally:
-                self.end()
-            if child is None or outcome == "lost":
-                self.lose()
-                raise Left
-            return child
-        finally:
-            self.journal.done(name)
-
-    async def approval(
-        self, name: str, question: Question, ttl: timedelta, *, who: object, home: bool
-    ) -> dict[str, Any]:
-        """Wait for a decision; answers who decided, when and why."""
-
-        def wait(key: str) -> Wait:
-            return Wait(key=key, kind="approval", due=ttl, question=question)
-
-        answer: dict[str, Any] = await self._wait(name, "approval", wait, who, home)
-        if answer["digest"] != question.digest:
-            raise JournalMismatch(
-                f"approval {name!r} was decided for another action than the code asks for now"
-            )
-        decision: Decision = answer["decision"]
-        if decision == "reject":
-            because = f": {answer['reason']}" if answer.get("reason") else ""
-            raise ApprovalRejected(
-                f"{question.title!r} was rejected by {answer['by']}{because}"
-            )
-        return answer
-
-    async def _wait(
-        self,
-        name: str,
-        kind: str,
-        wait: Callable[[str], Wait],
-        who: object,
-        home: bool,  # noqa: FBT001
-    ) -> Any:
-        call = self.ask(name, kind, who=who, home=home)
-        try:
-            if call.result is None:
-                call.result = await self._parking.wait(wait(call.key))
-            return json.loads(call.result or "null")
-        finally:
-            self.journal.done(name)
-
     # -- writing ----------------------------------------------------------------------------
 
     async def begin(self) -> None:
@@ -357,10 +207,14 @@ class Progress:
             if self.desk.gate is not None:
                 await self.desk.gate()
             if self.left:
-                raise Left
+                raise Left  # noqa: TRY301 - its turn is given back below
         except BaseException:
             self._parking.end()
             raise
+
+    async def wait(self, wait: Wait) -> str | None:
+        """Wait, parked if need be; see `Parking.wait`."""
+        return await self._parking.wait(wait)
 
     def end(self) -> None:
         """The step is done, or waits."""
@@ -385,14 +239,15 @@ class Progress:
         notes, self._notes = self._notes, []
         return notes
 
-    async def _note(self) -> None:
+    async def note(self) -> None:
+        """Journal what is to be noted, now."""
         if self._notes:
             *_, last = self._notes
             self._notes.remove(last)
             await self.record(last)
 
     async def _park(self, wanted: Sequence[Wait]) -> list[tuple[str, str, str | None]]:
-        await self._note()
+        await self.note()
         stop_here("worker.park.before")
         answers = await self.desk.link.insist(
             waits.run_park(
@@ -407,7 +262,7 @@ class Progress:
         stop_here("worker.park.after")
         return answers
 
-    def _leave(self, parked: bool) -> None:  # noqa: FBT001 - the parking's callback
+    def _leave(self, parked: bool) -> None:
         if not self.left:
             self.left, self.parked = True, parked
             self.close()
@@ -415,7 +270,7 @@ class Progress:
 
     def lose(self) -> None:
         """Another worker has the run: stop. From any thread."""
-        self._loop.call_soon_threadsafe(self._leave, False)  # noqa: FBT003
+        self._loop.call_soon_threadsafe(self._leave, False)
 
     def close(self) -> None:
         """The attempt is over, or is to be: whoever still waits is told so."""
@@ -452,42 +307,3 @@ def json_text(key: str, result: Any) -> str:
             f"the result of step {key!r} has {size} bytes; at most {RESULT_BYTES_MAX} are kept"
         )
     return text
-
-
-def question(
-    desk: Desk,
-    title: str,
-    action: Any,
-    *,
-    approvers: Sequence[str] | None,
-    need: int,
-    requester: str | None,
-    four_eyes: bool,
-) -> Question:
-    """
-    What an approval asks.
-
-    Raises:
-        BadRequest: the action has no canonical form, or nobody could decide it.
-    """
-    if not 1 <= len(title) <= 500:  # noqa: PLR2004 - a title is read at a glance
-        raise BadRequest("an approval's title is 1 to 500 characters")
-    if need < 1 or (approvers is not None and need > len(set(approvers) - {requester})):
-        raise BadRequest(f"need={need}: that many of {approvers} can never approve")
-    if four_eyes and requester is None:
-        raise BadRequest("four_eyes=True needs requester=, whoever must not decide it alone")
-    try:
-        seal = digest({"title": title, "action": action})
-    except (TypeError, ValueError) as bad:
-        raise BadRequest(f"the action of {title!r} has no canonical form: {bad}") from None
-    told_to = desk.notify if approvers is None else approvers
-    return Question(
-        id=uuid.uuid4(),
-        title=title,
-        action=action,
-        digest=seal,
-        need=need,
-        approvers=None if approvers is None else tuple(approvers),
-        requester=requester if four_eyes else None,
-        notify=tuple(dict.fromkeys(name for name in told_to if name in desk.notifiers)),
-    )

@@ -47,6 +47,8 @@ def kept(value: Any) -> Any:
             return {"bytes": base64.b64encode(bytes(value)).decode()}
         case Sequence():
             return [kept(item) for item in value]
+        case _:
+            pass
     for tag, (kind, write, _) in _TAGS.items():
         if isinstance(value, kind):
             return {tag: write(value)}

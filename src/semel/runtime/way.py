@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from semel.core.text import dump
 from semel.errors import BadRequest, SemelError, UnknownUndo
-from semel.runtime.progress import STEP_KEY, question
+from semel.runtime.progress import STEP_KEY
 from semel.runtime.retry import Retry
 from semel.runtime.transaction import Transaction
+from semel.runtime.waiting import Waiting, question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from uuid import UUID
 
     from semel.runtime.hands import Hands
@@ -34,6 +35,7 @@ class Way:
 
     def __init__(self, progress: Progress, hands: Hands, home: object) -> None:
         self._progress = progress
+        self._waiting = Waiting(progress)
         self._hands = hands
         self._home = (
             home  # the task or thread of the handler itself: what it asks for has a place
@@ -50,6 +52,7 @@ class Way:
         undo: Callable[..., Any] | str | None,
         kind: str = "step",
     ) -> Any:
+        """See `Run.step`."""
         hands = self._hands
         intent = self._intent(name, undo, args, kwargs) if undo is not None else None
         wants_key = "idempotency_key" not in kwargs and _takes(fn, "idempotency_key")
@@ -58,9 +61,12 @@ class Way:
             more = {"idempotency_key": STEP_KEY.get()} if wants_key else {}
             return await hands.execute(fn, *args, **kwargs, **more)
 
+        asker = self._asker()
+        if kind == "undo":
+            asker["home"] = False  # what is undone already is not asked for: it has no places
         return hands.on_loop(
             self._progress.step(
-                name, execute, **self._asker(), retry=Retry.of(retry), intent=intent, kind=kind
+                name, execute, **asker, retry=Retry.of(retry), intent=intent, kind=kind
             )
         )
 
@@ -73,6 +79,7 @@ class Way:
         *,
         using: Any,
     ) -> Any:
+        """See `Run.transaction`."""
         transaction = Transaction(
             self._progress, self._hands, name, home=self._asker()["home"], using=using
         )
@@ -81,56 +88,45 @@ class Way:
         return transaction.called(fn, args, kwargs)
 
     def approval(
-        self,
-        name: str,
-        title: str,
-        action: Any,
-        ttl: timedelta | None,
-        approvers: Sequence[str] | None,
-        need: int,
-        requester: str | None,
-        *,
-        four_eyes: bool,
+        self, name: str | None, title: str, action: Any, ttl: timedelta | None, **options: Any
     ) -> Any:
+        """See `Run.approval`."""
         desk = self._progress.desk
-        asked = question(
-            desk,
-            title,
-            action,
-            approvers=approvers,
-            need=need,
-            requester=requester,
-            four_eyes=four_eyes,
-        )
+        asked = question(desk, title, action, **options)
         return self._hands.on_loop(
-            self._progress.approval(name, asked, ttl or desk.ttl, **self._asker())
+            self._waiting.approval(name or title, asked, ttl or desk.ttl, **self._asker())
         )
 
     def sleep(self, name: str, delay: timedelta | float) -> Any:
+        """See `Run.sleep`."""
         wait = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
-        return self._hands.on_loop(self._progress.sleep(name, wait, **self._asker()))
+        return self._hands.on_loop(self._waiting.sleep(name, wait, **self._asker()))
 
     def signal(self, name: str, timeout: timedelta | None) -> Any:
-        return self._hands.on_loop(self._progress.signal(name, timeout, **self._asker()))
+        """See `Run.signal`."""
+        return self._hands.on_loop(self._waiting.signal(name, timeout, **self._asker()))
 
     def spawn(self, name: str, agent: str, value: Any, options: dict[str, Any]) -> Any:
+        """See `Run.spawn`."""
         try:
             text = dump(value)
         except (TypeError, ValueError, RecursionError) as bad:
             raise BadRequest(f"the input of a run of {agent} is no JSON: {bad}"[:300]) from None
 
         async def spawned(asker: dict[str, Any]) -> Child:
-            child = await self._progress.spawn(name, agent, text, options, **asker)
+            child = await self._waiting.spawn(name, agent, text, options, **asker)
             return Child(id=child, agent=agent, name=name, _way=self)
 
         return self._hands.on_loop(spawned(self._asker()))
 
     def child(self, name: str, child: UUID, timeout: timedelta | None) -> Any:
+        """See `Child.result`."""
         return self._hands.on_loop(
-            self._progress.child(f"{name}.result", child, timeout, **self._asker())
+            self._waiting.child(f"{name}.result", child, timeout, **self._asker())
         )
 
     def patched(self, name: str) -> bool:
+        """See `Run.patched`."""
         if not self._asker()["home"]:
             raise BadRequest("ask run.patched in the handler itself, not in a task beside it")
         return self._progress.patched(name)
@@ -149,8 +145,7 @@ class Way:
         try:
             return intent(self._progress.desk.undos, undo, args, kwargs)
         except UnknownUndo as bad:
-            self._progress.broken = UnknownUndo(f"step {name!r}: {bad}")
-            raise self._progress.broken from None
+            raise self._progress.breaks(UnknownUndo(f"step {name!r}: {bad}")) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

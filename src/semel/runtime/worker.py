@@ -31,10 +31,10 @@ from semel.db.wake import woken
 from semel.runtime.attempt import Attempt, Shop
 from semel.runtime.children import Children
 from semel.runtime.claimer import Claimer
+from semel.runtime.desk import Desk
 from semel.runtime.finisher import Finisher
 from semel.runtime.heartbeat import Heartbeat
 from semel.runtime.held import Held, boottime
-from semel.runtime.progress import Desk
 from semel.runtime.recorder import Recorder
 from semel.runtime.watchdog import Watchdog
 
@@ -52,6 +52,8 @@ ALONE_MAX = 4
 CLAIM_MAX = 500
 #: After work, the next look comes this soon; each that finds nothing doubles it up to `poll`.
 POLL_SECONDS_MIN = 0.01
+#: While paused, a step that would begin looks again this often.
+PAUSED_SECONDS = 0.1
 #: After a claim that failed, the next comes this late.
 FAILED_SECONDS = 0.5
 #: How long a handler that was told to stop may take to do so, before the process goes without it.
@@ -297,8 +299,8 @@ class Worker:
 
     async def _unpaused(self) -> None:
         """Return when a step may begin: not while our heartbeat is not heard."""
-        while self._heart.paused:
-            await asyncio.sleep(0.1)
+        while self._heart.paused:  # noqa: ASYNC110 - its thread has no event of this loop
+            await asyncio.sleep(PAUSED_SECONDS)
 
     def _told_desk(self) -> bytes:
         """What a child needs to journal, as one line."""

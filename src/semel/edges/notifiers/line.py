@@ -35,7 +35,7 @@ class Line:
     ) -> None:
         self._post = post
         api = settings.where("api", environ) if settings.api else API
-        self._url = api.at("/v2/bot/message/push")
+        self.url = api.at("/v2/bot/message/push")
         self._token = settings.value("token", environ)
         self._to = settings.value("to", environ)
 
@@ -47,7 +47,7 @@ class Line:
             "Authorization": f"Bearer {self._token}",
             "X-Line-Retry-Key": str(key),
         }
-        answer = await self._post(self._url, headers, json.dumps(body).encode())
+        answer = await self._post(self.url, headers, json.dumps(body).encode())
         if answer.status == _ACCEPTED_BEFORE:
             return answer.status
         return accepted(answer, said=cleaned(_said(answer.body), self._token, message.token))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
+    from semel.config.url import Url
     from semel.edges.notifiers.message import Message
 
 #: A provider that asks for a longer pause gets this one.
@@ -68,6 +69,10 @@ class Answer:
 
 class Notifier(Protocol):
     """One way to reach one recipient."""
+
+    @property
+    def url(self) -> Url:
+        """Where it posts; of it only the origin may be shown."""
 
     async def send(self, message: Message, key: UUID) -> int:
         """

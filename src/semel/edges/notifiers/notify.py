@@ -9,6 +9,7 @@ decided meanwhile is told to nobody.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID, uuid5
@@ -36,6 +37,7 @@ T = TypeVar("T")
 AGENT = "semel.notify"
 #: The approval's own time ends its run long before; a crash costs an attempt, too.
 ATTEMPTS_MAX = 10_000
+REACH_SECONDS_MAX = 5.0
 
 _KEYS = UUID("6f2c8e0b-5a0d-5b53-9f5e-3c1a7d2e9b44")
 
@@ -155,6 +157,23 @@ def notify_agent(
         name: (each.kind, made(each, environ)) for name, each in settings.notifiers.items()
     }
     return Notify(notifiers, database, links=settings.links).__call__
+
+
+def reach(settings: NotifierSettings, environ: Mapping[str, str] = os.environ) -> str:
+    """
+    Where the notifier leads: its origin, once the guard lets it. Nothing is sent.
+
+    Raises:
+        BadConfig: as `notify_agent`.
+        NotifyFailed: its name has no address, or one that is not allowed.
+    """
+    url = made(settings, environ).url
+    try:
+        looked_up = Guard.of(settings).addresses(url.host, url.port)
+        asyncio.run(asyncio.wait_for(looked_up, REACH_SECONDS_MAX))
+    except (OSError, UnicodeError):
+        raise NotifyFailed(f"{url.host} has no address that this machine can find") from None
+    return url.origin
 
 
 def made(settings: NotifierSettings, environ: Mapping[str, str]) -> Notifier:

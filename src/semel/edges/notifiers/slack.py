@@ -57,11 +57,11 @@ class Slack:
         self._headers = {"Content-Type": "application/json; charset=utf-8"}
         self._channel: str | None = None
         if settings.url:
-            self._url = settings.where("url", environ)
-            self._hidden = self._url.target
+            self.url = settings.where("url", environ)
+            self._hidden = self.url.target
         else:
             api = settings.where("api", environ) if settings.api else API
-            self._url = api.at("/chat.postMessage")
+            self.url = api.at("/chat.postMessage")
             self._hidden = settings.value("token", environ)
             self._headers["Authorization"] = f"Bearer {self._hidden}"
             self._channel = settings.value("channel", environ)
@@ -72,7 +72,7 @@ class Slack:
         body: dict[str, object] = {"text": text, "unfurl_links": False, "unfurl_media": False}
         if self._channel is not None:
             body |= {"channel": self._channel, "mrkdwn": False, "client_msg_id": str(key)}
-        answer = await self._post(self._url, self._headers, json.dumps(body).encode())
+        answer = await self._post(self.url, self._headers, json.dumps(body).encode())
         error = _error(answer, is_bot=self._channel is not None)
         said = cleaned(error, self._hidden, message.token)
         status = accepted(answer, said=said)

@@ -48,7 +48,7 @@ class Telegram:
                 f"[notifiers.{settings.name}] token is no bot token: it has the form 123456:ABC-def"
             )
         api = settings.where("api", environ) if settings.api else API
-        self._url = api.at(f"/bot{self._token}/sendMessage")
+        self.url = api.at(f"/bot{self._token}/sendMessage")
         self._chat = settings.value("chat", environ)
 
     async def send(self, message: Message, key: UUID) -> int:  # noqa: ARG002 - it knows no key
@@ -59,7 +59,7 @@ class Telegram:
             "link_preview_options": {"is_disabled": True},
         }
         answer = await self._post(
-            self._url, {"Content-Type": "application/json"}, json.dumps(body).encode()
+            self.url, {"Content-Type": "application/json"}, json.dumps(body).encode()
         )
         said = _object(answer.body)
         text = cleaned(said.get("description"), self._token, message.token)

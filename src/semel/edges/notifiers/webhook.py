@@ -45,7 +45,7 @@ class Webhook:
         self, settings: NotifierSettings, post: Post, environ: Mapping[str, str]
     ) -> None:
         self._post = post
-        self._url = settings.where("url", environ)
+        self.url = settings.where("url", environ)
         token = settings.token and settings.value("token", environ)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         secret = settings.secret and settings.value("secret", environ)
@@ -60,7 +60,7 @@ class Webhook:
             **self._headers,
             **self._signed(str(key), body),
         }
-        answer = await self._post(self._url, headers, body)
+        answer = await self._post(self.url, headers, body)
         if answer.status == _IN_FLIGHT:
             raise NotifyLater("it answered 409: an earlier attempt is still read there")
         return accepted(answer)

@@ -1,0 +1,199 @@
+"""
+Waiting: steps whose answer comes from elsewhere, and the children they may come from.
+
+Each is a step of the journal like any other; while there is no answer the run may be parked.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from semel.core import steps
+from semel.core.canonical import digest
+from semel.core.waits import Question, Wait
+from semel.errors import (
+    ApprovalRejected,
+    BadRequest,
+    ChildFailed,
+    JournalMismatch,
+    WaitTimedOut,
+)
+from semel.runtime.progress import Left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
+    from uuid import UUID
+
+    from semel.runtime.desk import Desk
+    from semel.runtime.progress import Progress
+
+TITLE_CHARS_MAX = 500
+
+
+class Waiting:
+    """What the handler of one attempt may wait for; who and home say who asks."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    async def sleep(self, name: str, delay: timedelta, *, who: object, home: bool) -> None:
+        """Come back after *delay*, by the database's clock."""
+        await self._wait(
+            name, "sleep", lambda key: Wait(key=key, kind="sleep", due=delay), who, home
+        )
+
+    async def signal(
+        self, name: str, within: timedelta | None, *, who: object, home: bool
+    ) -> Any:
+        """Wait for a signal; answers its content."""
+        answer = await self._wait(
+            f"signal:{name}",
+            "signal",
+            lambda key: Wait(key=key, kind="signal", name=name, due=within),
+            who,
+            home,
+        )
+        if answer.get("timed_out"):
+            raise WaitTimedOut(f"signal {name} did not come within {within}")
+        return answer["content"]
+
+    async def child(
+        self, name: str, child: UUID, within: timedelta | None, *, who: object, home: bool
+    ) -> Any:
+        """Wait for a child's end; answers its result."""
+        answer = await self._wait(
+            name,
+            "child",
+            lambda key: Wait(key=key, kind="child", child=child, due=within),
+            who,
+            home,
+        )
+        if answer.get("timed_out"):
+            raise WaitTimedOut(f"run {child} did not end within {within}")
+        if answer["status"] != "COMPLETED":
+            raise ChildFailed(
+                f"run {child} is {answer['status']}: {answer['code']} {answer['reason']}"
+            )
+        return answer["result"]
+
+    async def spawn(
+        self,
+        name: str,
+        agent: str,
+        text: str,
+        options: dict[str, Any],
+        *,
+        who: object,
+        home: bool,
+    ) -> UUID:
+        """Start a child; answers its id."""
+        claim = self._progress.claim
+        call = self._progress.ask(name, "spawn", who=who, home=home)
+        try:
+            if call.result is not None:
+                return uuid.UUID(json.loads(call.result)["run_id"])
+            await self._progress.begin()
+            try:
+                await self._progress.note()
+                child, outcome = await self._progress.desk.link.insist(
+                    steps.child_start(
+                        claim.project,
+                        claim.worker,
+                        claim.run_id,
+                        claim.fence,
+                        key=call.key,
+                        place=call.place,
+                        agent=agent,
+                        text=text,
+                        now=self._progress.desk.clock(),
+                        **options,
+                    )
+                )
+            finally:
+                self._progress.end()
+            if child is None or outcome == "lost":
+                self._progress.lose()
+                raise Left
+            return child
+        finally:
+            self._progress.journal.done(name)
+
+    async def approval(
+        self, name: str, question: Question, ttl: timedelta, *, who: object, home: bool
+    ) -> dict[str, Any]:
+        """Wait for a decision; answers who decided, when and why."""
+
+        def wait(key: str) -> Wait:
+            return Wait(key=key, kind="approval", due=ttl, question=question)
+
+        answer: dict[str, Any] = await self._wait(name, "approval", wait, who, home)
+        if answer["digest"] != question.digest:
+            raise self._progress.breaks(
+                JournalMismatch(
+                    f"approval {name!r} was decided for another action than the code asks for"
+                )
+            )
+        if answer["decision"] == "reject":
+            because = f": {answer['reason']}" if answer.get("reason") else ""
+            raise ApprovalRejected(
+                f"{question.title!r} was rejected by {answer['by']}{because}"
+            )
+        return answer
+
+    async def _wait(
+        self,
+        name: str,
+        kind: str,
+        wait: Callable[[str], Wait],
+        who: object,
+        home: bool,
+    ) -> Any:
+        call = self._progress.ask(name, kind, who=who, home=home)
+        try:
+            if call.result is None:
+                call.result = await self._progress.wait(wait(call.key))
+            return json.loads(call.result or "null")
+        finally:
+            self._progress.journal.done(name)
+
+
+def question(
+    desk: Desk,
+    title: str,
+    action: Any,
+    *,
+    approvers: Sequence[str] | None,
+    need: int,
+    requester: str | None,
+    four_eyes: bool,
+) -> Question:
+    """
+    What an approval asks.
+
+    Raises:
+        BadRequest: the action has no canonical form, or nobody could decide it.
+    """
+    if not 1 <= len(title) <= TITLE_CHARS_MAX:
+        raise BadRequest("an approval's title is 1 to 500 characters")
+    if need < 1 or (approvers is not None and need > len(set(approvers) - {requester})):
+        raise BadRequest(f"need={need}: that many of {approvers} can never approve")
+    if four_eyes and requester is None:
+        raise BadRequest("four_eyes=True needs requester=, whoever must not decide it alone")
+    try:
+        seal = digest({"title": title, "action": action})
+    except (TypeError, ValueError) as bad:
+        raise BadRequest(f"the action of {title!r} has no canonical form: {bad}") from None
+    told_to = desk.notify if approvers is None else approvers
+    return Question(
+        id=uuid.uuid4(),
+        title=title,
+        action=action,
+        digest=seal,
+        need=need,
+        approvers=None if approvers is None else tuple(approvers),
+        requester=requester if four_eyes else None,
+        notify=tuple(dict.fromkeys(name for name in told_to if name in desk.notifiers)),
+    )
