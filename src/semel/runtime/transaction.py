@@ -62,7 +62,7 @@ class Transaction:
     def called(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The result of `fn(conn, *args)`, which is executed at most once; or an awaitable of it."""
+        """The result of `fn(conn, *args)`, executed at most once; or an awaitable of it."""
         work = self._call_once(fn, args, kwargs)
         return drive(work) if self._hands.sync else work
 
