@@ -176,8 +176,8 @@ class RunModel:
     def touch(self, worker: str, agent: str | None, now: datetime) -> None:
         seen = self.workers.get(worker)
         fresh = seen and not seen.stopped_at and now - SECOND <= seen.beat_at <= now
-        if seen and fresh and (agent is None or agent in seen.agents):
-            return
+        if seen and fresh and agent in seen.agents:
+            return  # a claim's alone: a beat, which names no agent, is always written
         seen = self.workers.setdefault(worker, ModelWorker(now))
         seen.beat_at, seen.stopped_at = now, None
         seen.agents |= {agent} if agent else set()
