@@ -14,6 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENV = Path(os.environ.get("BENCH_VENV", HERE.parent / ".venv-bench"))
+#: One peer wants Python 3.12, which ours need not be.
+OBAN_VENV = Path(os.environ.get("BENCH_OBAN_VENV", f"{VENV}-oban"))
 PEERS_HERE = HERE / "peers"  # Node looks for node_modules beside the program
 SLOTS = os.environ.get("SEMEL_WORKER_SLOTS", "500")
 
@@ -87,9 +89,9 @@ def _ours() -> Contestant:
 OURS = _ours()
 
 
-def _python(name: str, backlog: int, unfinished: str) -> Contestant:
+def _python(name: str, backlog: int, unfinished: str, venv: Path = VENV) -> Contestant:
     # -P: a driver has its library's name, and its own folder would come first.
-    command = (str(VENV / "bin" / "python"), "-P", str(PEERS_HERE / f"{name}.py"))
+    command = (str(venv / "bin" / "python"), "-P", str(PEERS_HERE / f"{name}.py"))
     return Contestant(name, command, backlog, unfinished)
 
 
@@ -123,6 +125,7 @@ PEERS = {
             20_000,
             "select count(*) from oban_jobs"
             " where state in ('available', 'executing', 'scheduled', 'retryable')",
+            venv=OBAN_VENV,
         ),
         _node(
             "pgboss",
@@ -137,8 +140,8 @@ PEERS = {
 
 def missing(peer: Contestant) -> str | None:
     """Why *peer* cannot run here, in a line that says what to do; None when it can."""
-    if peer is PEERS["oban"] and sys.version_info < (3, 12):
-        return "oban wants Python 3.12 or newer: `make bench PYTHON=python3.13`"
+    if peer is PEERS["oban"] and not Path(peer.command[0]).exists():
+        return "oban wants Python 3.12 or newer: `make bench OBAN_PYTHON=/path/to/python3.13`"
     probe = {
         "pgboss": PEERS_HERE / "node_modules" / "pg-boss",
         "graphile": PEERS_HERE / "node_modules" / "graphile-worker",

@@ -102,8 +102,20 @@ class Crew:
             if all(process.poll() is not None for process in self.processes):
                 break
             time.sleep(0.005)
-        logs = "\n".join(path.read_text()[-2000:] for path in self.folder.glob("*.log"))
-        raise RuntimeError(f"{self.who.name} did not finish: {self.notes()}\n{logs}")
+        raise RuntimeError(f"{self.who.name} did not finish: {self.notes()}\n{self._logs()}")
+
+    def alive(self) -> None:
+        """
+        Somebody works.
+
+        Raises:
+            RuntimeError: all have ended.
+        """
+        if all(process.poll() is not None for process in self.processes):
+            raise RuntimeError(f"{self.who.name} ended: {self.notes()}\n{self._logs()}")
+
+    def _logs(self) -> str:
+        return "\n".join(path.read_text()[-2000:] for path in self.folder.glob("*.log"))
 
     def prove(self, jobs: int) -> None:
         """

@@ -43,7 +43,7 @@ ROUTE = Contestant(
 def ingest(server: Server, who: Contestant, kind: str, *, seconds: float) -> dict[str, float]:
     """Requests per second of *kind*, and their latencies in ms."""
     name = database(server, who)
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "semel.toml")
         config.write_text(CONFIG)
@@ -84,7 +84,7 @@ def _load(url: str, kind: str, seconds: float) -> dict[str, float]:
     return dict(answer)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,10 +1,16 @@
 """
 Ours: the application that `semel worker` serves here, and our own driver.
 
-The worker is the real one, as a process of its own; this file only has its handler.
+The worker is the real one, as a process of its own; this file only has its handler. One verb is
+ours alone:
+
+    accept N JOBS     N callers accept JOBS events between them, through group commit
 """
 
+import asyncio
+import json
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +18,7 @@ from typing import Any
 
 import driver
 import psycopg
+import uvloop
 
 import semel
 from semel import App, Run
@@ -97,6 +104,25 @@ async def accepts(_callers: int) -> AsyncIterator[driver.Call]:
         yield call
 
 
-if __name__ == "__main__":
+async def accept(callers: int, jobs: int) -> dict[str, float]:
+    """Backlog of events: rate, and this process's CPU for each."""
+    numbers = iter(range(jobs))
+    used, began = time.process_time(), time.perf_counter()
+    async with accepts(callers) as call:
+
+        async def caller(number: int) -> None:
+            for job in numbers:
+                await call(number, job)
+
+        await asyncio.gather(*map(caller, range(callers)))
+    return {
+        "rate": jobs / (time.perf_counter() - began),
+        "cpu_us": (time.process_time() - used) / jobs * 1e6,
+    }
+
+
+if __name__ == "__main__" and sys.argv[1] == "accept":
+    print(json.dumps(uvloop.run(accept(int(sys.argv[2]), int(sys.argv[3])))))
+elif __name__ == "__main__":
     offered = accepts if os.environ.get("BENCH_CALL") == "accept" else calls
     driver.serve(setup=setup, fill=fill, work=None, calls=offered)

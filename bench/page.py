@@ -1,7 +1,7 @@
 """
 Page: the figures as JSON, and as the page of the docs that people read.
 
-Nothing is judged here but a goal beside its figure; what was not measured has no line.
+Nothing is judged here; `goals` does. What was not measured has no line but among the goals.
 """
 
 import json
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from goals import HEAD, shown, verdicts
 from measure import Figures
 
 INTRODUCTION = """\
@@ -18,21 +19,9 @@ their median, and their lower quartile as what we claim. Every handler call was 
 job handled once; each run of ours ended COMPLETED after one attempt, with its fence.
 `bench/README.md` says how each is measured."""
 
-#: What ratios are to reach, by (figure, against): a lower quartile at least, or a median at most.
-GOALS_AT_LEAST = {
-    ("drain, 1 worker", "pgqueuer"): 2.0,
-    ("drain, 1 worker", "pgboss"): 1.0,
-    ("semel.start", "best Python peer"): 1.2,
-    ("event_accept", "best Python peer"): 2.0,
-    ("HTTP api", "route"): 2.0,
-    ("HTTP alertmanager", "route"): 2.0,
-    ("drain, snapshot held", "drain, no snapshot"): 0.6,
-    ("drain, 1,000,000 finished", "drain, no snapshot"): 0.9,
-}
-GOALS_AT_MOST = {
-    ("pick-up p50", "pgqueuer"): 1.5,
-    ("pick-up p99", "pgqueuer"): 1.5,
-}
+GOALS_SAID = """\
+A goal of at least so much is judged by the lower quartile, one of at most so much by the median.
+"""
 
 
 class Results:
@@ -60,44 +49,10 @@ class Results:
             if one == what and of == unit
         ]
 
-    def goals(self) -> list[dict[str, Any]]:
-        """Each goal whose two sides were measured: the ratios, and whether they reach it."""
-        found = []
-        for goals, at_least in ((GOALS_AT_LEAST, True), (GOALS_AT_MOST, False)):
-            for (what, against), goal in goals.items():
-                ratios = self._ratios(what, against)
-                if ratios is None:
-                    continue
-                judged = ratios.lower if at_least else ratios.median
-                found.append(
-                    {
-                        "what": what,
-                        "against": against,
-                        "goal": f"{'>=' if at_least else '<='} {goal}",
-                        "median": ratios.median,
-                        "lower_quartile": ratios.lower,
-                        "reached": judged >= goal if at_least else judged <= goal,
-                    }
-                )
-        return found
-
-    def _ratios(self, what: str, against: str) -> Figures | None:
-        unit = "ms" if what.startswith("pick-up") else "rate"
-        ours = self.figures(what, "semel", unit)
-        if against == "best Python peer":
-            peers = [row for who, row in self.rows("enqueue", unit)]
-            rounds = zip(*(row.values for row in peers), strict=False)
-            theirs = Figures(tuple(max(values) for values in rounds)) if peers else None
-        elif against.startswith("drain"):
-            theirs = self.figures(against, "semel", unit)
-        else:
-            theirs = self.figures(what, against, unit)
-        return ours.over(theirs) if ours and theirs else None
-
     def as_json(self) -> dict[str, Any]:
         return {
             "about": self.about,
-            "goals": self.goals(),
+            "goals": [verdict.as_json() for verdict in verdicts(self)],
             "figures": [
                 {"what": what, "who": who, "unit": unit, **Figures(tuple(values)).as_json()}
                 for (what, who, unit), values in self._values.items()
@@ -129,24 +84,7 @@ def markdown(results: Results) -> str:
         ),
         _table(("version", ""), [(name, value) for name, value in about["versions"].items()]),
     ]
-    if goals := results.goals():
-        parts += [
-            "## Goals",
-            _table(
-                ("figure", "against", "goal", "median ratio", "lower quartile", "reached"),
-                [
-                    (
-                        goal["what"],
-                        goal["against"],
-                        goal["goal"],
-                        f"{goal['median']:.2f}",
-                        f"{goal['lower_quartile']:.2f}",
-                        "yes" if goal["reached"] else "no",
-                    )
-                    for goal in goals
-                ],
-            ),
-        ]
+    parts += ["## Goals", GOALS_SAID, _table(HEAD, [v.cells for v in verdicts(results)])]
     parts += list(_sections(results))
     for note in results.notes:
         parts += [f"## {note['title']}", note["text"]]
@@ -170,6 +108,12 @@ _SECTIONS = (
         ("cpu_us", "server_cpu_us", "wal_bytes", "commits", "wal_syncs", "rss_mb"),
     ),
     (
+        "One run from its event to its end: events accepted through group commit, 8 callers",
+        ("accept, claim and finish",),
+        "wal_bytes",
+        ("accept_wal_bytes", "accept_server_cpu_us", "accept_cpu_us", "accepts_per_second"),
+    ),
+    (
         "A Python program's single enqueue, 8 callers, calls a second",
         ("semel.start", "event_accept", "enqueue"),
         "rate",
@@ -187,6 +131,12 @@ _SECTIONS = (
         "ms",
         ("from_call_ms",),
     ),
+    (
+        "Idle: statements a second of a server, a worker and upkeep",
+        ("idle, 1 project", "idle, 100 projects"),
+        "statements",
+        ("purge",),
+    ),
 )
 
 
@@ -202,10 +152,10 @@ def _sections(results: Results) -> Iterable[str]:
                     (
                         what,
                         who,
-                        _shown(figures.median),
-                        _shown(figures.lower),
+                        shown(figures.median),
+                        shown(figures.lower),
                         ratio,
-                        *(_shown(other.median) if other else "" for other in others),
+                        *(shown(other.median) if other else "" for other in others),
                     )
                 )
         if rows:
@@ -213,12 +163,6 @@ def _sections(results: Results) -> Iterable[str]:
             yield _table(
                 ("figure", "who", "median", "lower quartile", "ours over theirs", *beside), rows
             )
-
-
-def _shown(value: float) -> str:
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -2,37 +2,58 @@
 Pinned: ours while a snapshot is held, and with a long history behind it.
 
 A snapshot that somebody holds keeps every dead row and index entry from being removed. What is
-asked here is whether a claim still looks at no more than before: its buffers in the first and in
-the last tenth of a drain, and the drain's rate beside one without a snapshot.
+asked here is whether a claim, a hint from the marks and a sweep still look at no more than before:
+buffers of one call in the first and in the last tenth of a drain, and the drain's rate beside one
+without a snapshot. A look from the start and the sweep of leases do walk dead entries: the one
+is as rare as it is dear, the other comes once a minute. What counts of them is their time.
 """
 
+import functools
 import json
 import re
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from contestants import Contestant
-from drain import at_work, database, drained
+from drain import Crew, at_work, database, drained
 from server import Server
 
 from semel.db.pool import connect
 
 HISTORY = 1_000_000
-#: What a worker's statements and the sweeps read, by what stands in their text.
+#: What a worker's statements read, by what stands in their text.
 STATEMENTS = {
     "claim": "semel.run_claim(",
-    "hint, from marks": "semel.run_hint($1::text[], $2::text[]",
-    "hint, from the start": "semel.run_hint($1::text[], p_now",
     "complete": "semel.run_complete(",
+    "look from the start": "semel.run_hint($1::text[], p_now",
 }
+#: What this session asks now and then; the worker asks for a hint only when it has nothing left.
+HINT = (
+    "select * from semel.run_hint(array['noop'], array['bench'], array['noop'], array[5],"
+    " array[%s::timestamptz])"
+)
 SWEEPS = {
     "reap": "select * from semel.run_reap('bench', '30 s')",
     "due": "select semel.run_due('bench')",
     "overdue": "select * from semel.run_overdue('bench')",
 }
+#: The sweep judges, has a dead worker to look for, and looks at leases where told.
+JUDGING = """
+update semel.project set swept_at = now(), blind_until = null,
+    leases_at = case when not %s then now() end
+where project_id = 'bench'
+"""
+DEAD = """
+update semel.worker set stopped_at = null, beat_at = now() - interval '1 hour'
+where project_id = 'bench' and worker_id = 'dead'
+"""
+REGISTER = """
+select semel.worker_register('bench', 'dead', 'h', 1, 1, array['noop'], array[3], array[null::int],
+    array['async'])
+"""
 
 
 @contextmanager
@@ -45,25 +66,33 @@ def snapshot(url: str) -> Generator[None]:
 
 
 def pinned(server: Server, who: Contestant, *, jobs: int) -> dict[str, Any]:
-    """A drain under a snapshot: rate, buffers first and last, worst claim, time in looks."""
+    """
+    A drain under a snapshot.
+
+    Returns:
+        rate; buffers: by call, in the first and in the last tenth; worst_claim_ms; look_share: of
+        the drain's time, in looks from the start; lease_sweep_ms: one, in the first and last tenth.
+    """
     name = database(server, who)
     url = server.url(name)
     server.admin.execute(f"alter database {name} set pg_stat_statements.track = 'top'")
     who.ask(url, "fill", jobs)
     with connect(url, name="bench") as conn:
         conn.execute("create extension if not exists pg_stat_statements")
+        conn.execute("vacuum analyze semel.run")
+        conn.execute(REGISTER)
+        for _ in range(2):  # plans are made, catalogs read
+            Sample(conn)
         conn.execute("select pg_stat_statements_reset()")
         server.settle()
         with snapshot(url), at_work(who, url, jobs=jobs) as crew:
-            tenths = [_buffers(conn)]
-            sweeps = []
-            for share in (0.1, 0.9):
-                while sum(note["count"] for note in crew.notes()) < share * jobs:
-                    time.sleep(0.002)
-                tenths.append(_buffers(conn))
-                sweeps.append(_sweeps(conn))
+            start = _buffers(conn)
+            first = _sampled(conn, crew, from_=0.0, to=0.1 * jobs)
+            early = _buffers(conn)
+            last = _sampled(conn, crew, from_=0.85 * jobs, to=0.95 * jobs)
+            late = _buffers(conn)
             began, ended = crew.finish(conn, jobs)
-            tenths.append(_buffers(conn))
+            end = _buffers(conn)
             crew.prove(jobs)
             for process in crew.processes:
                 process.terminate()
@@ -74,14 +103,56 @@ def pinned(server: Server, who: Contestant, *, jobs: int) -> dict[str, Any]:
         "rate": jobs / (ended - began),
         "buffers": {
             **{
-                what: (_each(tenths[0], tenths[1], what), _each(tenths[2], tenths[3], what))
-                for what in STATEMENTS
+                what: (_each(start, early, what), _each(late, end, what)) for what in STATEMENTS
             },
-            **{what: (sweeps[0][what], sweeps[1][what]) for what in SWEEPS},
+            **{what: (first.buffers[what], last.buffers[what]) for what in first.buffers},
         },
+        "lease_sweep_ms": (first.lease_sweep_ms, last.lease_sweep_ms),
         "worst_claim_ms": said.get("claim_seconds_max", float("nan")) * 1e3,
         "look_share": said.get("look_seconds", float("nan")) / (ended - began),
     }
+
+
+class Sample:
+    """
+    What a hint from the mark and the sweeps read now, by EXPLAIN (ANALYZE, BUFFERS).
+
+    Each three times in a row, and the middle one counts: a plan that is made anew, as after an
+    autovacuum, reads catalogs.
+    """
+
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        self._conn = conn
+        [(mark,)] = conn.execute("select min(ready_at) from semel.run").fetchall()
+        self.buffers: dict[str, float] = {}
+        if mark is not None:  # else no run waits, and there is no first
+            self.buffers["hint"] = self._middle(lambda: _explained(conn, HINT, mark))[0]
+        for what, sql in SWEEPS.items():
+            self.buffers[what] = self._middle(functools.partial(self._sweep, sql))[0]
+        leases = functools.partial(self._sweep, SWEEPS["reap"], leases=True)
+        self.buffers["sweep of leases"], self.lease_sweep_ms = self._middle(leases)
+
+    def _sweep(self, sql: str, *, leases: bool = False) -> tuple[int, float]:
+        self._conn.execute(JUDGING, (leases,))
+        self._conn.execute(DEAD)
+        return _explained(self._conn, sql)
+
+    def _middle(self, ask: Callable[[], tuple[int, float]]) -> tuple[int, float]:
+        return sorted(ask() for _ in range(3))[1]
+
+
+def _sampled(conn: psycopg.Connection[Any], crew: Crew, *, from_: float, to: float) -> Sample:
+    """One sample at the middle between *from_* and *to* handled jobs; returns at *to*."""
+    _await(crew, (from_ + to) / 2)
+    sample = Sample(conn)
+    _await(crew, to)
+    return sample
+
+
+def _await(crew: Crew, count: float) -> None:
+    while sum(note["count"] for note in crew.notes()) < count:
+        crew.alive()
+        time.sleep(0.002)
 
 
 def _buffers(conn: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
@@ -98,23 +169,19 @@ def _buffers(conn: psycopg.Connection[Any]) -> dict[str, tuple[int, int]]:
 
 
 def _each(
-    before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]], what: str
+    before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]], what: str
 ) -> float | None:
     """Buffers of one call between the two readings; None when there was none."""
     calls = after[what][0] - before[what][0]
     return (after[what][1] - before[what][1]) / calls if calls else None
 
 
-def _sweeps(conn: psycopg.Connection[Any]) -> dict[str, int]:
-    """Buffers of one call of each of SWEEPS, by EXPLAIN."""
-    found = {}
-    for what, sql in SWEEPS.items():
-        rows = conn.execute(
-            f"explain (analyze, buffers, timing off, format json) {sql}"
-        ).fetchall()
-        plan = rows[0][0][0]["Plan"]
-        found[what] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-    return found
+def _explained(conn: psycopg.Connection[Any], sql: str, *args: object) -> tuple[int, float]:
+    """Buffers and ms of one call, all its statements together."""
+    rows = conn.execute(f"explain (analyze, buffers, format json) {sql}", args).fetchall()
+    [told] = rows[0][0]
+    plan = told["Plan"]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], told["Execution Time"]
 
 
 def _stopped(log: str) -> dict[str, float]:
@@ -124,6 +191,16 @@ def _stopped(log: str) -> dict[str, float]:
         fields = json.loads(line)
         return {name: value for name, value in fields.items() if isinstance(value, float)}
     return {name: float(value) for name, value in re.findall(r"(\w+)=([0-9.]+)(?=\s|$)", line)}
+
+
+def beside_snapshot(server: Server, who: Contestant, *, jobs: int) -> dict[str, float]:
+    """A drain under a snapshot, with nobody looking on."""
+    name = database(server, who)
+    who.ask(server.url(name), "fill", jobs)
+    with connect(server.url(name), name="bench") as conn, snapshot(server.url(name)):
+        figures = drained(server, who, conn, jobs=jobs)
+    server.drop(name)
+    return figures
 
 
 def beside_history(server: Server, who: Contestant, *, jobs: int) -> dict[str, float]:

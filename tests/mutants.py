@@ -33,6 +33,7 @@ ROOT = Path(__file__).parent.parent
 #: In the order of their speed.
 SUITE = [
     "tests/sql/test_runs.py",
+    "tests/sql/test_starts.py",
     "tests/sql/test_transitions.py",
     "tests/races/test_moving_runs.py",
     "tests/sql/test_retention.py",

@@ -54,7 +54,8 @@ class Offer:
     priority: int = 5  # 0 (last) to 9 (first)
     delay: timedelta | None = None  # ready only after this, from now
     deadline: timedelta | None = None  # failed when it has not ended by then, from now
-    compare: bool = False  # the same id with other (agent, input) is a conflict
+    unique: str | None = None  # one live run of the agent for it; another start finds that run
+    compare: bool = False  # the same id with other (agent, input), and no more, is a conflict
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)  # secrets already taken out
     verdict: Literal["quarantined", "ignored"] | None = None  # judged before it got here
@@ -70,6 +71,22 @@ class Alert:
     starts_ns: int
     ends_ns: int  # 0 while firing
     alert: dict[str, Json]  # as it came
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """An Alertmanager notification as an ingress offers it to `notification_fold`."""
+
+    source: str
+    agent: str
+    envelope: dict[str, Json]  # the notification without its alerts
+    alerts: list[Alert]  # of each fingerprint one
+    body: bytes
+    headers: dict[str, str]  # secrets already taken out
+    grace: timedelta  # a firing this soon after its resolution may be a late copy
+    run_on: Literal["firing", "firing+resolved"] = "firing"
+    unit: Literal["notification", "alert"] = "notification"
+    priority: int = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

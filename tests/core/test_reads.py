@@ -63,7 +63,7 @@ def test_explain_finds_what_speaks_of_an_alert_without_naming_it(
     tell("firing", b"2")
     [[name]] = conn.execute("select provider_event_id from semel.events").fetchall()
     tell("resolved", b"3")
-    later = datetime.now(UTC) + timedelta(days=8)
+    later = one(conn, "select clock_timestamp()") + timedelta(days=8)
     assert run(conn, upkeep.dedupe_expire("p", timedelta(days=7), now=later)) == 2
 
     told = run(conn, reads.explain_event("p", "am", name))

@@ -10,6 +10,8 @@ import pytest
 
 from fix_world import until
 from semel.config import Settings, Source
+from semel.core.deliveries import delivery_read
+from semel.db.execute import run
 from semel.db.pool import connect
 from semel.edges.replay import replay
 from semel.errors import Quarantined
@@ -76,7 +78,9 @@ def test_the_good_alerts_are_accepted_and_the_bad_one_is_kept_with_the_reason(
     [[work]] = conn.execute("select input from semel.runs").fetchall()
     assert [each["fingerprint"] for each in work["alerts"]] == ["a", "c"]
     assert count(conn, "deliveries", "verdict = 'quarantined'") == 2
-    assert conn.execute("select content from semel.body").fetchall() == [(body,)]
+    names = conn.execute("select delivery_id from semel.deliveries").fetchall()
+    stored = [run(conn, delivery_read("default", name)) for (name,) in names]
+    assert [body] * 4 == [kept and kept.body for kept in stored]
 
 
 def test_a_number_that_cannot_be_kept_is_one_alerts_fault(client: Web, conn: Conn) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import re
+from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
 from fix_cli import STRANGER, Semel
-from fix_world import Conn, start_run
-from semel.core import claims, inbox, recovery, runs, tokens
+from fix_world import Conn, one, start_run
+from semel.core import claims, inbox, recovery, runs, tokens, upkeep
 from semel.db.execute import run
 from semel.model import Accepted, Alert, Json, Offer
 
@@ -238,6 +239,19 @@ def test_explain_knows_a_key_that_no_delivery_brought(here: Semel) -> None:
     said = here("event", "explain", "--source", "api", "--id", "k")
 
     assert said.out == f"id k of source api started run {run_id}, seen once\n"
+
+
+def test_explain_knows_the_earlier_lives_of_an_id(here: Semel, conn: Conn) -> None:
+    offer = Offer(source="api", channel="api", id="k", agent="mail")
+    now = one(conn, "select clock_timestamp()")
+    [first] = run(conn, inbox.event_accept("default", [offer], now=now - timedelta(days=20)))
+    words = ("event", "explain", "--source", "api", "--id", "k", "--project", "default")
+    made = f"id k of source api came once and made run {first.run_id}"
+
+    run(conn, upkeep.dedupe_expire("default", timedelta(days=7)))
+    assert here(*words).out.startswith(f"{made}\n")
+    since = here("run", "start", "mail", "--key", "k").out.strip()
+    assert here(*words).out.startswith(f"{made}; it stands for run {since} now\n")
 
 
 def test_explain_has_an_answer_for_an_id_never_seen(here: Semel) -> None:

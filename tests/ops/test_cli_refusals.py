@@ -25,6 +25,16 @@ from semel.db.execute import run
         (["run", "show"], "Missing argument"),
         (["run", "start", "mail", "--input", "{"], "--input is no JSON"),
         (["run", "start", "mail", "--priority", "10"], "--priority"),
+        (
+            ["run", "start", "mail", "--delay", "5"],
+            "delay is '5': write a number with its unit",
+        ),
+        (["run", "start", "mail", "--deadline", "0s"], "deadline is more than 0"),
+        (
+            ["run", "start", "mail", "--delay", "1h", "--deadline", "60m"],
+            "is not after delay 1h",
+        ),
+        (["run", "start", "mail", "--unique", ""], "unique is a text of 1 to 255"),
         (["run", "list", "--status", "DONE"], "DONE"),
         (["run", "list", "--limit", "0"], "--limit"),
         (["run", "list", "--project", "No Slug"], "--project is 'No Slug'"),

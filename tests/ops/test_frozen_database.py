@@ -1,17 +1,21 @@
 """A database that is there and says nothing: everybody is told so, and soon."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from fix_server import FAST
-from fix_world import until
+from fix_world import PROGRAMS, until
 from semel.config import Source
 from semel.core.tokens import mint, token_create
 from semel.db import embedded, migrate
@@ -130,3 +134,30 @@ def test_an_answer_never_says_where_the_database_is() -> None:
         assert answer.json()["code"] == "E-DB-001"
         assert "nowhere" not in answer.text
         assert "hidden" not in answer.text
+
+
+def test_a_stop_ends_a_server_whose_database_hangs(
+    own: embedded.Server, tmp_path: Path
+) -> None:
+    (tmp_path / "semel.toml").write_text('[sources.bot]\nchannel = "telegram"\nagent = "a"\n')
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "serve.py")],
+        cwd=tmp_path,
+        env={**os.environ, "SEMEL_PORT": "0", "SEMEL_DSN": own.dsn},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    with process, process.stderr:
+        try:
+            said = (json.loads(line) for line in process.stderr)
+            port = next(line["port"] for line in said if line["event"] == "server.started")
+            url = f"http://127.0.0.1:{port}/in/default/bot"
+            assert any(line["event"] == "database.reached" for line in said)
+            assert httpx.post(url, json={"update_id": 1}).status_code == 201
+            with frozen(own):
+                assert httpx.post(url, json={"update_id": 2}, timeout=10).status_code == 503
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == 0
+        finally:
+            process.kill()

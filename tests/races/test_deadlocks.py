@@ -115,6 +115,19 @@ def accept(conn: Conn, chance: random.Random) -> Any:
     return again(conn, inbox.event_accept("p", offers))
 
 
+def accept_unique(conn: Conn, chance: random.Random) -> Any:
+    """Starts that want some unique keys for a moment."""
+    offers = [
+        Offer(source="u", channel="api", agent="a3", unique=name)
+        for name in mixed(NAMES, chance)
+    ]
+    accepted = again(conn, inbox.event_accept("p", offers))
+    for answer in accepted:
+        if answer.verdict == "new":
+            run(conn, transitions.run_cancel("p", answer.run_id))
+    return accepted
+
+
 def accept_late(conn: Conn, chance: random.Random) -> Any:
     """Ids and bodies seen again after their memory: their rows are taken over, or purged."""
     now = one(conn, "select clock_timestamp()") + 8 * DAY
@@ -300,7 +313,9 @@ def leave(conn: Conn, chance: random.Random) -> Any:
 def keep(conn: Conn, chance: random.Random) -> Any:
     """Bodies that many events share, each day anew."""
     now = one(conn, "select clock_timestamp()") + 2 * DAY * chance.randrange(100)
-    bodies = [f"body {n}".encode() for n in mixed([str(n) for n in range(40)], chance, 40)]
+    bodies = [
+        f"body {n}".encode() * 200 for n in mixed([str(n) for n in range(40)], chance, 40)
+    ]
     conn.execute("select semel.body_keep('p', %s, %s)", (bodies, now))
     return []
 
@@ -325,7 +340,7 @@ def test_journals_of_one_run_in_opposite_orders_never_deadlock(dsn: str, conn: C
     assert 40 * (ROUNDS // 2) == one(conn, "select count(*) from semel.steps")
 
 
-@pytest.mark.parametrize("work", [accept, alert, register, announce, keep])
+@pytest.mark.parametrize("work", [accept, accept_unique, alert, register, announce, keep])
 def test_a_call_meets_itself_in_the_opposite_order(dsn: str, work: Any) -> None:
     crowd = Crowd(dsn)
 

@@ -85,6 +85,19 @@ def an_accept_a_start_and_a_purge(conn: Conn) -> dict[str, Calls]:
     }
 
 
+def three_who_want_one_unique_key(conn: Conn) -> dict[str, Calls]:
+    """Under keys of their own; who finds the run of another is remembered by none."""
+    wanted = [
+        Offer(source="api", channel="api", id=f"k{n}", agent="a", unique="u") for n in range(3)
+    ]
+    start = runs.run_start("p", "a", None, key="k3", unique="u", now=EDGE)
+    return {
+        "one": [call("accept", inbox.event_accept("p", wanted[:2], now=EDGE))],
+        "two": [call("accept", inbox.event_accept("p", wanted[2:], now=EDGE))],
+        "three": [call("start", start)],
+    }
+
+
 def two_alerts_and_a_purge(conn: Conn) -> dict[str, Calls]:
     """The group's members come in opposite orders; one of them was resolved a week ago."""
     for n, status in enumerate(("firing", "resolved")):
@@ -135,6 +148,7 @@ SCENES: list[tuple[Scene, set[int]]] = [
     (two_accepts_and_a_purge, {2}),
     (an_accept_a_start_and_a_purge, {1}),
     (two_alerts_and_a_purge, {1}),
+    (three_who_want_one_unique_key, {1}),
 ]
 
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 from fix_world import LEASE, Conn, one, start_run
-from semel.core import claims, inbox, runs, upkeep, workers
+from semel.core import claims, inbox, runs, steps, upkeep, workers
 from semel.core.deliveries import delivery_read
 from semel.db.execute import run
 from semel.model import Alert, Offer
@@ -162,6 +162,30 @@ def test_large_inputs_go_with_their_run_and_not_before(conn: Conn) -> None:
     run(conn, upkeep.partitions_drop(30 * DAY, 7 * DAY, now=later))
     assert 1 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
     assert [live] == [r for [r] in conn.execute("select run_id from semel.run_input")]
+
+
+def test_steps_and_links_go_with_their_run_and_not_before(conn: Conn) -> None:
+    gone, live = start_run(conn), start_run(conn)
+    for run_id in (gone, live):
+        [held] = run(conn, claims.run_claim("p", "a", "w", limit=1, lease=LEASE))
+        assert run_id == held.run_id
+        entries: list[Any] = [("s", "intent", None), ("s", "result", 1)]
+        run(conn, steps.step_record("p", "w", run_id, held.fence, entries))
+        conn.execute(
+            "insert into semel.event_link (project_id, run_id, event_id, relation, content,"
+            " linked_at) values ('p', %s, gen_random_uuid(), 'resolved', '[]', now())",
+            (run_id,),
+        )
+        if run_id == gone:
+            run(conn, runs.run_complete("p", "w", [(run_id, held.fence, "1")]))
+    later = clock(conn) + 40 * DAY
+
+    assert 0 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    run(conn, upkeep.partitions_drop(30 * DAY, 7 * DAY, now=later))
+    assert 3 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    for table in ("step", "event_link"):
+        left = conn.execute(f"select distinct run_id from semel.{table}").fetchall()
+        assert [(live,)] == left
 
 
 def test_workers_are_forgotten_a_day_after_their_last_beat_unless_they_hold_runs(

@@ -10,7 +10,6 @@ import pytest
 from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, status
 from semel.core import claims, recovery, runs, steps, transitions, workers
 from semel.db.execute import run
-from semel.errors import BadKey, BadRequest
 from semel.model import Claim
 
 
@@ -283,6 +282,26 @@ def test_a_known_death_is_judged_at_once(conn: Conn) -> None:
     assert "RUNNING" == status(conn, neighbour)
 
 
+def test_a_crash_costs_each_neighbour_one_attempt_and_no_start_more_than_it_may(
+    conn: Conn,
+) -> None:
+    """Whose fault it was is not known: all have started once, also the one that may not again."""
+    once = start_run(conn, max_attempts=1)
+    thrice = start_run(conn, max_attempts=3)
+    claim(conn, "dead", limit=2)
+
+    lost = run(conn, recovery.worker_lost("p", "dead", now=second(1)))
+
+    assert {once: "failed", thrice: "pending"} == {r.run_id: r.outcome for r in lost}
+    assert ("Max retry attempts exceeded", 1) == (
+        row(conn, once)["failure_reason"],
+        row(conn, once)["attempt_count"],
+    )
+    assert [] == claim(conn, "w2", now=second(2))  # not beside others again
+    [again] = claim(conn, "w2", now=second(2), lanes=ALONE)
+    assert (thrice, 2) == (again.run_id, again.attempt)
+
+
 def test_the_journal_keeps_one_result_per_step_and_refuses_a_lost_writer(conn: Conn) -> None:
     run_id = start_run(conn)
     [held] = claim(conn)
@@ -301,66 +320,6 @@ def test_the_journal_keeps_one_result_per_step_and_refuses_a_lost_writer(conn: C
     assert [1] == [
         c for [c] in conn.execute("select content from semel.steps where entry = 'result'")
     ]
-
-
-def test_a_started_run_is_part_of_the_callers_transaction(conn: Conn) -> None:
-    with pytest.raises(ZeroDivisionError), conn.transaction():
-        gone = start_run(conn, key="k")
-        assert "PENDING" == status(conn, gone)
-        raise ZeroDivisionError
-    assert 0 == one(conn, "select count(*) from semel.runs")
-    assert 0 == one(conn, "select count(*) from semel.events")
-    assert start_run(conn, key="k") != gone
-
-
-def test_a_key_starts_one_run_while_it_is_remembered(conn: Conn) -> None:
-    def start(value: Any, at: float) -> Any:
-        return run(conn, runs.run_start("p", "a", value, key="k", now=second(at)))
-
-    day = 86_400
-    first, same, other = start(1, 0), start(1, 6 * day), start(2, 6 * day)
-    assert ["new", "duplicate", "conflict"] == [s.outcome for s in (first, same, other)]
-    assert first.run_id == same.run_id
-    assert "duplicate" == start(1, 13 * day - 1).outcome
-    forgotten = start(2, 20 * day)
-    assert "new" == forgotten.outcome
-    assert forgotten.run_id != first.run_id
-
-
-def test_a_delayed_run_waits_for_its_time(conn: Conn) -> None:
-    start_run(conn, delay=timedelta(hours=1))
-    created = one(conn, "select created_at from semel.runs")
-
-    assert [] == claim(conn)
-    assert 0 == run(conn, claims.run_due("p", now=created + timedelta(minutes=59)))
-    assert 1 == run(conn, claims.run_due("p", now=created + timedelta(minutes=61)))
-    assert 1 == len(claim(conn))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"project": "Not A Slug"}, BadRequest),
-        ({"project": ""}, BadRequest),
-        ({"agent": ""}, BadRequest),
-        ({"agent": "a b"}, BadRequest),
-        ({"priority": 10}, BadRequest),
-        ({"max_attempts": 0}, BadRequest),
-        ({"key": ""}, BadKey),
-        ({"key": "k" * 256}, BadKey),
-        ({"value": float("nan")}, BadRequest),
-        ({"value": "\0"}, BadRequest),
-        ({"value": object()}, BadRequest),
-    ],
-)
-def test_a_bad_argument_is_refused_before_the_transaction_could_be_hurt(
-    conn: Conn, arguments: dict[str, Any], error: type[Exception]
-) -> None:
-    with conn.transaction():
-        with pytest.raises(error):
-            start_run(conn, **arguments)
-        start_run(conn)
-    assert 1 == one(conn, "select count(*) from semel.runs")
 
 
 def test_the_sql_refuses_a_null_or_strange_project_itself(conn: Conn) -> None:

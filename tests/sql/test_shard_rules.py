@@ -17,19 +17,21 @@ PURE = {
     "uuid_at",
     "uuid_floor",
     "uuid_time",
+    "body_is_small",
     "run_lane",
     "undo_of",
     "input_digest",
 }
 
 #: Pure, and open to be inlined: they fix no search_path, and qualify every name.
-INLINED = {"event_key", "uuid_at", "run_lane"}
+INLINED = {"event_key", "uuid_at", "run_lane", "body_is_small"}
 #: Called only by functions that have judged the project already.
 INTERNAL = {
     "project_require",
     "run_create",
     "run_end",
     "run_lock",
+    "run_join",
     "run_lose",
     "run_status",
     "run_allowance",

@@ -152,7 +152,7 @@ def _file(path: Path) -> dict[str, Any]:
         raise BadConfig(f"SEMEL_CONFIG names {path}, which is not there") from None
     except (OSError, UnicodeDecodeError) as bad:
         raise BadConfig(f"{path} cannot be read: {bad}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as bad:
+    except (ValueError, RecursionError) as bad:  # also a number too long for Python
         raise BadConfig(f"{path} is not TOML: {bad}") from None
 
 

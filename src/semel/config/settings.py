@@ -89,11 +89,11 @@ class WorkerSettings:
         if self.heartbeat is FOLLOWS:
             self._follow("heartbeat", min(timedelta(seconds=10), self.lease / 6))
         beat = self.heartbeat
+        within("[worker] heartbeat", beat, HEARTBEAT_MIN, timedelta(hours=1))
         if self.dead_after is FOLLOWS:
             self._follow("dead_after", beat * 3)
         if self.pause is FOLLOWS:
             self._follow("pause", beat * 2)
-        within("[worker] heartbeat", beat, HEARTBEAT_MIN, timedelta(hours=1))
         if not beat * 3 <= self.dead_after <= self.lease:
             raise BadConfig(
                 f"[worker] heartbeat {shown(beat)}, dead_after {shown(self.dead_after)},"
@@ -195,6 +195,8 @@ class Settings:
                 "semel.toml dsn is empty: leave it out for the embedded server, or write"
                 " postgresql://user@host/name"
             )
+        if self.dsn is not None and any("\ud800" <= char <= "\udfff" for char in self.dsn):
+            raise BadConfig("semel.toml dsn is not UTF-8: mend what it was read from")
         matches("semel.toml", "project", self.project, PROJECT, "1 to 64 of a-z, 0-9, _ and -")
         self.approvals.check(self.notifiers)
         if self.public_url is not None:

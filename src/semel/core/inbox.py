@@ -1,7 +1,7 @@
 """
 Inbox: offer events, and learn which are new.
 
-One function here per function in sql/functions/inbox.sql and alerts.sql: same name, same
+One function here per function in sql/functions/{inbox,alerts,notifications}.sql: same name, same
 arguments. The SQL decides; this module gives the answer a type. Nothing here opens a
 connection or reads a clock.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from semel.model import Alert, Json, Offer
+    from semel.model import Alert, Json, Notice, Offer
 
 #: How long an id is remembered after its last sighting.
 MEMORY = timedelta(days=7)
@@ -83,6 +83,8 @@ def offered(offer: Offer) -> dict[str, Any]:
         event["delay"] = f"{offer.delay.total_seconds()} seconds"
     if offer.deadline is not None:
         event["deadline"] = f"{offer.deadline.total_seconds()} seconds"
+    if offer.unique is not None:
+        event["unique"] = offer.unique
     return event
 
 
@@ -116,22 +118,12 @@ def alert_accept(
 
     Source: sql/functions/alerts.sql, alert_accept.
     """
-    folded = [
-        {
-            "fingerprint": alert.fingerprint,
-            "status": alert.status,
-            "starts_ns": alert.starts_ns,
-            "ends_ns": alert.ends_ns,
-            "alert": alert.alert,
-        }
-        for alert in alerts
-    ]
     args = (
         project,
         source,
         agent,
         dump(dict(envelope)),
-        dump(folded),
+        dump([_folded(alert) for alert in alerts]),
         body,
         dump(dict(headers)),
         grace,
@@ -155,6 +147,61 @@ def alert_accept(
     )
 
 
+def notification_fold(
+    project: str,
+    notices: Sequence[Notice],
+    *,
+    patient: bool = True,
+    now: datetime | None = None,
+) -> Call[list[list[Accepted]]]:
+    """
+    Fold notifications of one project in one transaction, each as `alert_accept` would alone.
+
+    Args:
+        notices: At most 256; answered in their order. No alert of a source stands in two.
+        patient: Wait for a notification of the same alerts that is not committed yet; else for
+            half a second at most.
+        now: For the grace and for sightings; the database's clock if None.
+
+    Source: sql/functions/notifications.sql, notification_fold.
+    """
+    told = [
+        {
+            "source": notice.source,
+            "agent": notice.agent,
+            "envelope": notice.envelope,
+            "alerts": [_folded(alert) for alert in notice.alerts],
+            "headers": notice.headers,
+            "grace": f"{notice.grace.total_seconds()} seconds",
+            "run_on": notice.run_on,
+            "unit": notice.unit,
+            "priority": notice.priority,
+        }
+        for notice in notices
+    ]
+
+    def read(rows: Sequence[Any]) -> list[list[Accepted]]:
+        accepted: list[list[Accepted]] = [[] for _ in notices]
+        for n, *row in rows:
+            accepted[n - 1] += _accepted([row])
+        return accepted
+
+    args = (project, dump(told), [notice.body for notice in notices], now)
+    if patient:
+        return Call(
+            "select n, verdict, event_id, run_id, reason"
+            " from semel.notification_fold(%s, %s, %s::bytea[], %s)",
+            args,
+            read,
+        )
+    return Call(
+        "select n, verdict, event_id, run_id, reason"
+        " from semel.notification_gather(%s, %s, %s::bytea[], %s)",
+        args,
+        read,
+    )
+
+
 def source_register(project: str, sources: Sequence[tuple[str, str, str | None]]) -> Call[None]:
     """
     Announce sources, as (name, channel type, agent), for the view `sources`.
@@ -171,6 +218,16 @@ def source_register(project: str, sources: Sequence[tuple[str, str, str | None]]
         ),
         nothing,
     )
+
+
+def _folded(alert: Alert) -> dict[str, Any]:
+    return {
+        "fingerprint": alert.fingerprint,
+        "status": alert.status,
+        "starts_ns": alert.starts_ns,
+        "ends_ns": alert.ends_ns,
+        "alert": alert.alert,
+    }
 
 
 def _accepted(rows: Sequence[Any]) -> list[Accepted]:

@@ -30,6 +30,7 @@ NO_DELAY = timedelta(0)
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 KEY_CHARS_MAX = 255
+UNIQUE_CHARS_MAX = 255
 
 
 def run_start(
@@ -52,12 +53,16 @@ def run_start(
 
     Args:
         input: Any JSON.
-        key: With a key, at most one run for (project, source, key) while it is remembered.
+        key: With a key, at most one run for (project, source, key) while it is remembered. Agent
+            and input are compared with the first start's, as JSON: another order of members is the
+            same input, 1 and 1.0 are two. Nothing else is compared: another priority, delay,
+            deadline or max_attempts under the same key changes nothing and is a duplicate.
         priority: 0 (last) to 9 (first).
         max_attempts: How often it may start; None is what its agent says.
         delay: Ready only after this, from now.
         deadline: FAILED with E-RUN-004 when it has not finished by then, from now.
-        unique: At most one live run of *agent* for it; the answer is `exists` and that run.
+        unique: At most one live run of *agent* for it; the answer is `exists` and that run, and
+            the key is not remembered.
 
     Raises:
         BadRequest, BadKey: an argument is none; seen here, so that the transaction is unharmed.
@@ -74,6 +79,10 @@ def run_start(
         raise BadRequest(f"max_attempts {max_attempts}: write 1 or more")
     if key is not None and not (key.isprintable() and 0 < len(key) <= KEY_CHARS_MAX):
         raise BadKey(f"a key is 1 to {KEY_CHARS_MAX} printable characters")
+    if unique is not None and not (
+        unique.isprintable() and 0 < len(unique) <= UNIQUE_CHARS_MAX
+    ):
+        raise BadRequest(f"unique is a text of 1 to {UNIQUE_CHARS_MAX} printable characters")
     try:
         text = dump(input)
     except (TypeError, ValueError, RecursionError) as bad:

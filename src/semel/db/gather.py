@@ -97,6 +97,9 @@ class Gather(Generic[I, O]):
         for future, item in list(self._waiting.items()):
             if len(batch) == self._batch_max:
                 break
+            if future.done():  # who waited has gone
+                del self._waiting[future]
+                continue
             names = self._names(item)
             if not astray.isdisjoint(names):
                 del self._waiting[future]

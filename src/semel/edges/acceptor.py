@@ -2,56 +2,48 @@
 The acceptor: the one step of an ingress that writes.
 
 What it returns is committed: delivery, dedupe row and run are one statement, one transaction.
-Events that arrive while a transaction of their project is on its way share the next one, and
-each sender is answered after its commit. It sets no session state, so it works behind a
-transaction pooler. A transaction that lost a race is sent again whole; what PostgreSQL cannot
-keep is the request's fault, anything else is an outage, and both are said in our errors. No one
-waits long: for another's lock half a second, for an answer of any kind a few.
+Events that arrive while a transaction of their project is on its way share the next one, and so
+do notifications, of which those that tell of one alert go one after the other; each sender is
+answered after its commit. A batch that fails is sent again one by one. No one waits long: for
+another's lock half a second, for an answer of any kind a few; what nobody waits for any more and
+was not sent by then never is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import psycopg
-
-from semel import log
 from semel.core import inbox
-from semel.core.agents import agent_wake
 from semel.db.execute import arun
 from semel.db.gather import Gather
 from semel.db.stops import stop_here
-from semel.db.wake import Bell
 from semel.edges.channel import REASON_CHARS_MAX
+from semel.edges.committer import Committer, lost_a_race
 from semel.edges.in_time import ANSWER_SECONDS_MAX, InTime
-from semel.errors import BadRequest, DatabaseUnreachable, SchemaMismatch
-from semel.model import Offer
+from semel.errors import DatabaseUnreachable
+from semel.model import Notice, Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    import psycopg
     from psycopg_pool import AsyncConnectionPool
 
     from semel.config import Source
     from semel.core.call import Call
     from semel.edges.channel import Notification
-    from semel.errors import SemelError
     from semel.model import Accepted, Alert
 
+I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
+O = TypeVar("O")  # noqa: E741 - its outcome
 
-#: How often a transaction is sent in all, and the longest pause before the next time.
-TRIES_MAX = 4
-PAUSE_SECONDS_MAX = 0.05
-#: Events of one transaction.
+#: Events, or notifications, of one transaction.
 BATCH_MAX = 256
 #: Projects whose gatherers are kept; one more starts anew.
 PROJECTS_MAX = 1000
-
-_LOST_A_RACE = frozenset({"40001", "40P01", "55P03"})
 
 
 class Acceptor:
@@ -63,10 +55,10 @@ class Acceptor:
         *,
         memory: timedelta = inbox.MEMORY,
     ) -> None:
-        self._pool = pool
+        self._committer = Committer(pool)
         self._memory = memory
-        self._gathers: dict[str, Gather[Offer, Accepted]] = {}
-        self._bell = Bell()
+        self._events: dict[str, Gather[Offer, Accepted]] = {}
+        self._notices: dict[str, Gather[Notice, list[Accepted]]] = {}
         self._in_time = InTime()
         self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
 
@@ -89,17 +81,17 @@ class Acceptor:
                 answer was lost.
             SchemaMismatch: the schema is missing, or another one.
         """
-        return await self._in_time.wait(self._accept(project, offers, now), within)
-
-    async def _accept(
-        self, project: str, offers: Sequence[Offer], now: datetime | None
-    ) -> list[Accepted]:
         if len(offers) == 1 and now is None:
-            return [await self._gather(project).add(offers[0])]
+            gather = self._events.get(project) or self._gather_events(project)
+            return [await _gathered(gather, offers[0], within)]
         call = inbox.event_accept(project, offers, memory=self._memory, patient=False, now=now)
-        accepted = await self._commit(project, lambda: self._once(call))
-        await self._wake(_agents(offers, accepted))
-        return accepted
+
+        async def send() -> list[Accepted]:
+            accepted = await self._committer.insist(project, lambda: self._committer.once(call))
+            self._wake(offers, accepted)
+            return accepted
+
+        return await self._in_time.wait(send(), within)
 
     async def accept_alerts(
         self,
@@ -113,8 +105,25 @@ class Acceptor:
         """
         Fold one Alertmanager notification, in one transaction; errors as `accept`.
 
-        What is unusable of it is kept as a quarantined delivery, answered last.
+        It shares the transaction with others, unless an alert of it has two states or is
+        unusable. What is unusable is kept as a quarantined delivery, answered last.
         """
+        first, then = in_order(notification.alerts)
+        if now is None and not then and not notification.unusable:
+            notice = Notice(
+                source=source.name,
+                agent=source.agent,
+                envelope=notification.envelope,
+                alerts=first,
+                body=body,
+                headers=dict(headers),
+                grace=source.resolved_grace,
+                run_on=source.run_on,
+                unit=source.unit,
+                priority=source.priority,
+            )
+            gather = self._notices.get(source.project) or self._gather_notices(source.project)
+            return await _gathered(gather, notice, ANSWER_SECONDS_MAX)
 
         def fold(alerts: Sequence[Alert]) -> Call[list[Accepted]]:
             return inbox.alert_accept(
@@ -145,20 +154,14 @@ class Acceptor:
             )
             rest = [inbox.event_accept(source.project, [offer], patient=False, now=now)]
 
+        async def in_turn() -> list[Accepted]:
+            async with self._turn(source.project, source.name):
+                return await self._fold(fold, first, then, rest)
+
         async def send() -> list[Accepted]:
-            # Who waits for the same alert waits with a connection: half of them stay free of it.
-            name = (source.project, source.name)
-            turn = self._turns.setdefault(
-                name, asyncio.Semaphore(max(1, self._pool.max_size // 2))
-            )
-
-            async def in_turn() -> list[Accepted]:
-                async with turn:
-                    return await self._fold(fold, notification.alerts, rest)
-
-            accepted = await self._commit(source.project, in_turn)
+            accepted = await self._committer.insist(source.project, in_turn)
             if any(one.verdict == "new" and one.run_id for one in accepted):
-                await self._wake([source.agent])
+                self._committer.wake([source.agent])
             return accepted
 
         return await self._in_time.wait(send(), ANSWER_SECONDS_MAX)
@@ -166,16 +169,16 @@ class Acceptor:
     async def _fold(
         self,
         fold: Callable[[Sequence[Alert]], Call[list[Accepted]]],
-        alerts: Sequence[Alert],
+        first: list[Alert],
+        then: list[Alert],
         rest: Sequence[Call[list[Accepted]]],
     ) -> list[Accepted]:
-        """Fold *alerts*; where one has two states, the earlier state first."""
-        first, then = in_order(alerts)
+        """Fold *first* and *then* in one transaction, with the *rest*."""
         if not then and not rest:
-            return await self._once(fold(first))
+            return await self._committer.once(fold(first))
         stop_here("ingress.accept.before")
         accepted: list[Accepted] = []
-        async with self._pool.connection() as conn, conn.transaction():
+        async with self._committer.pool.connection() as conn, conn.transaction():
             if then:
                 # Had it come before, the earlier states would be news again once they are folded.
                 async with conn.transaction(force_rollback=True):
@@ -189,53 +192,77 @@ class Acceptor:
         stop_here("ingress.accept.after")
         return accepted
 
-    def _gather(self, project: str) -> Gather[Offer, Accepted]:
-        if project not in self._gathers:
-            if len(self._gathers) >= PROJECTS_MAX:
-                self._gathers.clear()  # those under way finish by themselves
+    def _turn(self, project: str, source: str) -> asyncio.Semaphore:
+        """Who waits for another's alert waits with a connection: half of them stay free of it."""
+        half = max(1, self._committer.pool.max_size // 2)
+        return self._turns.setdefault((project, source), asyncio.Semaphore(half))
 
-            async def send(offers: Sequence[Offer]) -> list[Accepted]:
-                call = inbox.event_accept(project, offers, memory=self._memory, patient=False)
-                if len(offers) > 1:
-                    accepted = await self._once(call)
-                else:
-                    accepted = await self._commit(project, lambda: self._once(call))
-                await self._wake(_agents(offers, accepted))
-                return accepted
+    def _gather_events(self, project: str) -> Gather[Offer, Accepted]:
+        async def send(offers: Sequence[Offer]) -> list[Accepted]:
+            call = inbox.event_accept(project, offers, memory=self._memory, patient=False)
+            accepted = await self._committer.once(call)
+            self._wake(offers, accepted)
+            return accepted
 
-            self._gathers[project] = Gather(send, batch_max=BATCH_MAX)
-        return self._gathers[project]
+        async def alone(offer: Offer) -> Accepted:
+            [accepted] = await self._committer.insist(project, lambda: send([offer]))
+            return accepted
 
-    async def _commit(self, project: str, send: Callable[[], Awaitable[T]]) -> T:
-        for tried in range(1, TRIES_MAX + 1):
-            try:
-                return await send()
-            except psycopg.Error as error:
-                if error.sqlstate not in _LOST_A_RACE or tried == TRIES_MAX:
-                    raise ours(error) from error
-                log.event(
-                    "acceptor.retried", project=project, sqlstate=error.sqlstate, tried=tried
-                )
-                await asyncio.sleep(PAUSE_SECONDS_MAX * random.random())  # noqa: S311 - jitter
-        raise AssertionError("the last try returns or raises")
+        gather = Gather(send, alone=alone, again=lost_a_race, batch_max=BATCH_MAX)
+        _keep(self._events, project, gather)
+        return gather
 
-    async def _once(self, call: Call[T]) -> T:
-        stop_here("ingress.accept.before")
-        async with self._pool.connection() as conn:
-            answer = await arun(conn, call)
-        stop_here("ingress.accept.after")
-        return answer
+    def _gather_notices(self, project: str) -> Gather[Notice, list[Accepted]]:
+        async def send(notices: Sequence[Notice]) -> list[list[Accepted]]:
+            call = inbox.notification_fold(project, notices, patient=False)
+            accepted = await self._committer.once(call)
+            self._committer.wake(
+                notice.agent
+                for notice, each in zip(notices, accepted, strict=True)
+                if any(one.verdict == "new" and one.run_id for one in each)
+            )
+            return accepted
 
-    async def _wake(self, agents: Iterable[str]) -> None:
-        """Tell idle workers; what this says is committed, so its failure is nobody's."""
-        due = self._bell.due(agents)
-        if not due:
-            return
-        try:
-            async with self._pool.connection() as conn:
-                await arun(conn, agent_wake(due))
-        except psycopg.Error as error:
-            log.event("workers.unwoken", reason=type(error).__name__)
+        async def alone(notice: Notice) -> list[Accepted]:
+            async def in_turn() -> list[list[Accepted]]:
+                async with self._turn(project, notice.source):
+                    return await send([notice])
+
+            [accepted] = await self._committer.insist(project, in_turn)
+            return accepted
+
+        gather = Gather(
+            send, alone=alone, again=lost_a_race, names=_alerts_of, batch_max=BATCH_MAX
+        )
+        _keep(self._notices, project, gather)
+        return gather
+
+    def _wake(self, offers: Sequence[Offer], accepted: Sequence[Accepted]) -> None:
+        """Wake the agents that got a new run."""
+        self._committer.wake(
+            offer.agent
+            for offer, one in zip(offers, accepted, strict=True)
+            if offer.agent and one.verdict == "new"
+        )
+
+
+async def _gathered(gather: Gather[I, O], item: I, within: float) -> O:
+    """What became of *item*; what was not sent *within* so many seconds never is."""
+    try:
+        async with asyncio.timeout(within):
+            return await gather.add(item)
+    except TimeoutError:
+        raise DatabaseUnreachable(f"the database gave no answer within {within:g} s") from None
+
+
+def _keep(kept: dict[str, T], project: str, gather: T) -> None:
+    if len(kept) >= PROJECTS_MAX:
+        kept.clear()  # those under way finish by themselves
+    kept[project] = gather
+
+
+def _alerts_of(notice: Notice) -> list[tuple[str, str]]:
+    return [(notice.source, alert.fingerprint) for alert in notice.alerts]
 
 
 def in_order(alerts: Sequence[Alert]) -> tuple[list[Alert], list[Alert]]:
@@ -255,23 +282,3 @@ def in_order(alerts: Sequence[Alert]) -> tuple[list[Alert], list[Alert]]:
             first[alert.fingerprint] = alert
         then.append(other if is_anew else alert)
     return list(first.values()), then
-
-
-def _agents(offers: Sequence[Offer], accepted: Sequence[Accepted]) -> list[str]:
-    """The agents that got a new run."""
-    return [
-        offer.agent
-        for offer, one in zip(offers, accepted, strict=True)
-        if offer.agent and one.verdict == "new"
-    ]
-
-
-def ours(error: psycopg.Error) -> SemelError:
-    """What *error* means to a sender: mend it, or come back."""
-    state = error.sqlstate or ""
-    said = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
-    if state.startswith(("22", "54")):
-        return BadRequest(f"PostgreSQL cannot keep it: {said}")
-    if state.startswith(("3F", "42")):
-        return SchemaMismatch(said)
-    return DatabaseUnreachable(said)

@@ -91,7 +91,7 @@ class Approve:
     async def decide(self, request: Request) -> Response:
         """Decide as the one whom the link was sent to."""
         _require_own_page(request)
-        raw = await body.whole(request, self._limits)
+        raw = await body.whole(request.scope, request.receive, self._limits)
         if raw is None:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         vote = ballot.read(request.headers.get("content-type", ""), raw)

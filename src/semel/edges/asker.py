@@ -17,7 +17,7 @@ from semel import log
 from semel.core.agents import agent_wake
 from semel.db.execute import arun
 from semel.db.wake import Bell
-from semel.edges.acceptor import ours
+from semel.edges.committer import ours
 from semel.edges.in_time import ANSWER_SECONDS_MAX, InTime
 
 if TYPE_CHECKING:

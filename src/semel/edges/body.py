@@ -11,12 +11,10 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from starlette.requests import ClientDisconnect
-
 from semel.errors import BadRequest, TooLarge
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from starlette.types import Receive, Scope
 
     from semel.config import Server
     from semel.errors import SemelError
@@ -34,31 +32,31 @@ class Unread(Exception):
         self.status = status
 
 
-async def whole(request: Request, limits: Server) -> bytes | None:
+async def whole(scope: Scope, receive: Receive, limits: Server) -> bytes | None:
     """
     The body; None if the client went away in the middle of it.
 
     Raises:
         Unread: the body or the header lines together pass their limit, or it took too long.
     """
-    lines = request.headers.raw
+    lines = scope["headers"]
     if sum(len(name) + len(value) + 4 for name, value in lines) > limits.header_bytes_max:
         large = TooLarge(f"the header lines pass {limits.header_bytes_max} bytes")
         raise Unread(large, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     large = TooLarge(f"the body passes {limits.body_bytes_max} bytes")
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared[:20]) > limits.body_bytes_max:
+    declared = next((value for name, value in lines if name == b"content-length"), b"0")
+    if not declared.isdigit() or int(declared[:20]) > limits.body_bytes_max:
         raise Unread(large, large.http_status)
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
-            async for chunk in request.stream():
-                body += chunk
+            while (message := await receive())["type"] == "http.request":
+                body += message.get("body", b"")
                 if len(body) > limits.body_bytes_max:
                     raise Unread(large, large.http_status)
+                if not message.get("more_body", False):
+                    return bytes(body)
     except TimeoutError:
         slow = BadRequest(f"the body took longer than {BODY_SECONDS_MAX:g} s")
         raise Unread(slow, HTTPStatus.REQUEST_TIMEOUT) from None
-    except ClientDisconnect:
-        return None
-    return bytes(body)
+    return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote
 
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 HEADER_CHARS_MAX = 500
 HEADERS_MAX = 64
 REASON_CHARS_MAX = 500
+#: Secrets whose forms in a header are remembered.
+SECRETS_MAX = 256
 
 #: What is kept, by its whole name or how it begins: where it came from, how to read it, and which
 #: delivery it was. Whatever nobody named here may hold a secret of anybody's, and is not kept.
 _KEPT = frozenset(
     {
         "content-encoding",
-        "content-length",
         "content-type",
         "idempotency-key",
         "idempotency_key",
@@ -50,7 +52,6 @@ _KEPT_PREFIXES = (
     "x-forgejo-",
     "x-github-",
     "x-gitea-",
-    "x-gogs-",
     "x-hub-",
     "x-line-",
     "x-slack-",
@@ -185,19 +186,22 @@ def kept(headers: Sequence[tuple[str, str]], secrets: Iterable[str] = ()) -> dic
         headers: Names in lower case, values in Latin-1.
         secrets: Live ones. A value that has one anywhere in it is kept as ***.
     """
-    forms = {form for secret in secrets for form in _forms(secret)}
+    forms = [form for secret in secrets for form in _forms(secret)]
     said: dict[str, str] = {}
     for name, value in headers:
         if not _is_kept(name):
             continue
         if len(said) >= HEADERS_MAX and name not in said:
             break
-        text = _HIDDEN if any(form in value for form in forms) else value
+        text = _HIDDEN if forms and any(form in value for form in forms) else value
         said[name] = f"{said[name]}, {text}" if name in said else text
-    return {
-        name: "".join(char if char.isprintable() else "?" for char in value[:HEADER_CHARS_MAX])
-        for name, value in said.items()
-    }
+    return {name: _printable(value[:HEADER_CHARS_MAX]) for name, value in said.items()}
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _is_kept(name: str) -> bool:
@@ -206,7 +210,8 @@ def _is_kept(name: str) -> bool:
     )
 
 
-def _forms(secret: str) -> list[str]:
+@lru_cache(maxsize=SECRETS_MAX)
+def _forms(secret: str) -> frozenset[str]:
     """How *secret* may stand in a header: as it is, or in a URL."""
     raw = secret.encode("utf-8", "surrogateescape")
-    return [raw.decode("latin-1"), quote(raw, safe=""), quote(raw)]
+    return frozenset((raw.decode("latin-1"), quote(raw, safe=""), quote(raw)))

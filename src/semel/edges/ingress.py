@@ -5,17 +5,22 @@ Verify, then one transaction, then the answer; the verdict in it is final. What 
 refuses leaves nothing behind, what it quarantines is kept and answered 200, and while the
 database is away the sender is told when to come back. It never redirects: a client that follows
 a redirect may turn POST into GET and lose the event.
+
+It is an ASGI application of its own and makes no object of a request but the channel's: this is
+the one door whose price each event pays.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from semel import log
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from starlette.requests import Request as Posted
+    from starlette.types import Receive, Scope, Send
 
     from semel.config import Settings, Source
     from semel.edges.acceptor import Acceptor
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 Observe: TypeAlias = "Callable[[str, str, float], None]"
 
 CLOCK_HEADER = "x-semel-test-clock"
+#: Hosts of senders that are remembered to be this machine, or not.
+HOSTS_MAX = 1024
 #: A source's refusals are logged at most this often; the metrics count all of them.
 REFUSAL_SECONDS = 10.0
 
@@ -68,6 +75,8 @@ _BETWEEN = frozenset(
 )
 _BETWEEN_PREFIX = "x-forwarded"
 
+_REFUSED = {"Semel-Verdict": "refused"}
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _SEEN = ("duplicate", "late", "reminder", "redelivery")
 
 
@@ -83,35 +92,36 @@ class Ingress:
     def routes(self) -> list[Route]:
         """With and without a slash at the end: no redirect leads from one to the other."""
         paths = ("/in/{project}/{source}", "/in/{project}/{source}/")
-        return [Route(path, self.post, methods=["POST"]) for path in paths]
+        return [Route(path, self, methods=["POST"]) for path in paths]
 
-    async def post(self, posted: Posted) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one delivery."""
         began = time.perf_counter()
-        name = (posted.path_params["project"], posted.path_params["source"])
+        name = named(scope["path"]) or ("", "")
         source = self._settings.sources.get(name)
-        refused = {"Semel-Verdict": "refused"}
+        outcomes: list[str] = []
         try:
             if source is None:
                 raise UnknownSource(f"there is no source {name[1]!r} in project {name[0]!r}")
-            raw = await body.whole(posted, self._settings.server)
+            raw = await body.whole(scope, receive, self._settings.server)
             if raw is None:
-                return Response(status_code=HTTPStatus.BAD_REQUEST)
-            accepted = await self._accept(self._request(posted, raw), source)
-            answer = respond(accepted)
-            outcomes = [str(one.verdict) for one in accepted]
+                answer = Response(status_code=HTTPStatus.BAD_REQUEST)
+            else:
+                accepted = await self._accept(self._request(scope, raw), source)
+                answer = respond(accepted)
+                outcomes += [one.verdict for one in accepted]
         except body.Unread as unread:
-            headers = {**refused, "Connection": "close"}
+            headers = {**_REFUSED, "Connection": "close"}
             answer = problem.answer(unread.error, status=unread.status, headers=headers)
-            outcomes = ["malformed"]
+            outcomes.append("malformed")
         except SemelError as error:
-            self._log_refusal(error, name, posted)
-            answer = problem.answer(error, headers=refused)
-            outcomes = [_outcome(error)]
+            self._log_refusal(error, name, scope)
+            answer = problem.answer(error, headers=_REFUSED)
+            outcomes.append(_outcome(error))
         if source is not None:
             for outcome in outcomes:
                 self._observe(source.name, outcome, time.perf_counter() - began)
-        return answer
+        await answer(scope, receive, send)
 
     async def _accept(self, request: Request, source: Source) -> list[Accepted]:
         reading = READERS[source.channel](request, source)
@@ -133,17 +143,21 @@ class Ingress:
             kept_raw = quarantined(request, source, str(bad))
             return await self._acceptor.accept(source.project, kept_raw, now=request.now)
 
-    def _request(self, posted: Posted, raw: bytes) -> Request:
+    def _request(self, scope: Scope, raw: bytes) -> Request:
         headers = [
             (name.decode("latin-1").lower(), value.decode("latin-1"))
-            for name, value in posted.headers.raw
+            for name, value in scope["headers"]
         ]
-        now = clock(posted) if self._settings.testing else None
+        now = clock(dict(headers).get(CLOCK_HEADER)) if self._settings.testing else None
         return Request(
-            method=posted.method, headers=headers, body=raw, local=is_local(posted), now=now
+            method=scope["method"],
+            headers=headers,
+            body=raw,
+            local=is_local(scope.get("client"), headers),
+            now=now,
         )
 
-    def _log_refusal(self, error: SemelError, name: tuple[str, str], posted: Posted) -> None:
+    def _log_refusal(self, error: SemelError, name: tuple[str, str], scope: Scope) -> None:
         if not isinstance(error, NotAuthentic | DatabaseUnreachable | SchemaMismatch):
             return
         now = time.monotonic()
@@ -154,14 +168,38 @@ class Ingress:
             elif isinstance(error, SchemaMismatch):
                 log.event("schema.mismatched", reason=str(error))
             else:
-                peer = posted.client.host if posted.client else None
                 log.event(
                     "source.refused",
                     project=name[0],
                     source=name[1],
                     reason=str(error),
-                    peer=peer,
+                    peer=scope["client"][0] if scope.get("client") else None,
                 )
+
+
+def named(path: str) -> tuple[str, str] | None:
+    """Project and source in the *path* of an ingress; None if it is none."""
+    parts = path.split("/")
+    if parts[-1] == "":  # with a slash at the end
+        parts.pop()
+    match parts:
+        case ["", "in", project, source] if project and source:
+            return project, source
+    return None
+
+
+class _Answer(Response):
+    """JSON that is there already."""
+
+    def __init__(self, told: object, *, status: int, verdicts: str) -> None:
+        self.status_code = status
+        self.background = None
+        self.body = _ENCODE(told).encode()
+        self.raw_headers = [
+            (b"semel-verdict", verdicts.encode()),
+            (b"content-length", str(len(self.body)).encode()),
+            (b"content-type", b"application/json"),
+        ]
 
 
 def respond(accepted: Sequence[Accepted]) -> Response:
@@ -170,35 +208,36 @@ def respond(accepted: Sequence[Accepted]) -> Response:
 
     201 if any is new, else 200; 422 for a single conflict. No answer has a member `method`.
     """
-    verdicts = {"Semel-Verdict": ", ".join(one.verdict for one in accepted)}
+    verdicts = ", ".join([one.verdict for one in accepted])
     if len(accepted) == 1 and accepted[0].verdict == "conflict":
         conflict = KeyConflict(f"{accepted[0].reason}; its run is {accepted[0].run_id}")
-        return problem.answer(conflict, headers=verdicts)
+        return problem.answer(conflict, headers={"Semel-Verdict": verdicts})
     is_new = any(one.verdict == "new" for one in accepted)
     events = [_event(one) for one in accepted]
-    return JSONResponse(
+    return _Answer(
         events[0] if len(events) == 1 else {"events": events},
-        status_code=HTTPStatus.CREATED if is_new else HTTPStatus.OK,
-        headers=verdicts,
+        status=HTTPStatus.CREATED if is_new else HTTPStatus.OK,
+        verdicts=verdicts,
     )
 
 
-def is_local(posted: Posted) -> bool:
+def is_local(client: tuple[str, int] | None, headers: Sequence[tuple[str, str]]) -> bool:
     """Whether a program on this machine sent it, without a proxy or a browser in between."""
-    names = posted.headers.keys()
-    if any(name in _BETWEEN or name.startswith(_BETWEEN_PREFIX) for name in names):
+    if client is None or not _is_loopback(client[0]):
         return False
+    return not any(name in _BETWEEN or name.startswith(_BETWEEN_PREFIX) for name, _ in headers)
+
+
+@lru_cache(maxsize=HOSTS_MAX)
+def _is_loopback(host: str) -> bool:
     try:
-        return (
-            posted.client is not None and ipaddress.ip_address(posted.client.host).is_loopback
-        )
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def clock(posted: Posted) -> datetime | None:
-    """The test clock that a request brings, unix seconds with decimals."""
-    told = posted.headers.get(CLOCK_HEADER)
+def clock(told: str | None) -> datetime | None:
+    """The test clock that a request's header tells, unix seconds with decimals."""
     if told is None:
         return None
     try:

@@ -20,9 +20,10 @@ import psycopg
 from semel.core import deliveries, inbox, reads
 from semel.db.execute import run
 from semel.edges import start
-from semel.edges.acceptor import in_order, ours
+from semel.edges.acceptor import in_order
 from semel.edges.channel import Notification, Request
 from semel.edges.channels import READERS
+from semel.edges.committer import ours
 from semel.errors import NoSuchEvent, NotReplayable, Quarantined, UnknownSource
 from semel.model import Offer
 

@@ -1,10 +1,11 @@
 """
 A start: the body of POST /v1/{project}/runs, read whole or refused.
 
-    {"agent": "triage", "input": {…}, "priority": 5, "delay": "30s", "deadline": "1h"}
+    {"agent": "triage", "input": {…}, "priority": 5, "delay": "30s", "deadline": "1h",
+     "unique": "order-17"}
 
 Durations are written as in semel.toml: a number and its unit. A start says its agent itself, so
-reading it needs no configured source.
+reading it needs no configured source. The command line reads what it is told with the same words.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from semel.config import values
 from semel.config.settings import AGENT
+from semel.core.runs import UNIQUE_CHARS_MAX
 from semel.core.text import load_object
 from semel.errors import BadConfig, BadRequest
 from semel.model import Offer
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 PATH_HEADER = ":path"
 DELAY_MAX = timedelta(days=366)
 
-_MEMBERS = ("agent", "input", "priority", "delay", "deadline")
+_MEMBERS = ("agent", "input", "priority", "delay", "deadline", "unique")
 
 
 def read(
@@ -49,6 +51,7 @@ def read(
         raise BadRequest("agent is missing or no agent's name: 1 to 128 of A-Z, a-z, 0-9, _.-")
     if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= 9:  # noqa: PLR2004
         raise BadRequest("priority is a whole number from 0 (last) to 9 (first)")
+    delay, deadline = times(told)
     return Offer(
         source=source,
         channel="api",
@@ -56,12 +59,43 @@ def read(
         agent=agent,
         input=told.get("input"),
         priority=priority,
-        delay=_span("delay", told),
-        deadline=_span("deadline", told),
+        delay=delay,
+        deadline=deadline,
+        unique=unique_key(told.get("unique")),
         compare=key is not None,
         body=body,
         headers={**headers, PATH_HEADER: f"/v1/{project}/runs"},
     )
+
+
+def times(told: Mapping[str, Any]) -> tuple[timedelta | None, timedelta | None]:
+    """
+    The delay and the deadline in *told*, both from now.
+
+    Raises:
+        BadRequest: one is none, or nothing could be done between them.
+    """
+    delay, deadline = _span("delay", told), _span("deadline", told)
+    if delay is not None and deadline is not None and deadline <= delay:
+        raise BadRequest(
+            f"deadline {values.shown(deadline)} is not after delay {values.shown(delay)}: both"
+            " count from now, so the run would fail before it may start"
+        )
+    return delay, deadline
+
+
+def unique_key(told: Any) -> str | None:
+    """
+    *told* as what one live run of an agent may have.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    if told is None:
+        return None
+    if not (isinstance(told, str) and told.isprintable() and 0 < len(told) <= UNIQUE_CHARS_MAX):
+        raise BadRequest(f"unique is a text of 1 to {UNIQUE_CHARS_MAX} printable characters")
+    return told
 
 
 def _span(name: str, told: Mapping[str, Any]) -> timedelta | None:

@@ -20,7 +20,7 @@ from semel.core.text import load_object
 from semel.edges import body, idempotency_key, start
 from semel.edges.channel import kept
 from semel.edges.in_time import ANSWER_SECONDS_MAX
-from semel.edges.ingress import clock, respond
+from semel.edges.ingress import CLOCK_HEADER, clock, respond
 from semel.errors import BadRequest, NoSuchRun, RunRefused
 from semel.model import RunKind, RunStatus, Verdict
 from semel.ops.gate import OPERATORS, READERS, STARTERS, Gate, token
@@ -84,7 +84,7 @@ class Api:
         grant = await self._gate.grant(request, STARTERS, within=GRANT_SECONDS_MAX)
         project = request.path_params["project"]
         source = grant.source or "api"
-        raw = await body.whole(request, self._settings.server)
+        raw = await body.whole(request.scope, request.receive, self._settings.server)
         if raw is None:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         headers = [
@@ -98,7 +98,7 @@ class Api:
         secrets = [secret.reveal() for secret in configured.secrets] if configured else []
         live = kept(headers, [*secrets, token(request)])
         offer = start.read(project, source, raw, key=key, headers=live)
-        now = clock(request) if self._settings.testing else None
+        now = clock(request.headers.get(CLOCK_HEADER)) if self._settings.testing else None
         within = ANSWER_SECONDS_MAX - GRANT_SECONDS_MAX
         return respond(await self._acceptor.accept(project, [offer], now=now, within=within))
 
@@ -123,7 +123,7 @@ class Api:
         """The run that an operator means, and the reason in the body, if there is one."""
         await self._gate.grant(request, OPERATORS)
         run_id = _run_id(request)
-        raw = await body.whole(request, self._settings.server)
+        raw = await body.whole(request.scope, request.receive, self._settings.server)
         told = load_object(raw) if raw else {}
         reason = told.get("reason")
         if set(told) - {"reason"}:

@@ -8,15 +8,18 @@ limited where they are read. Another protocol is never switched to, whatever a c
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from semel.errors import TooLarge
+from semel.errors import BadRequest, TooLarge
 
 if TYPE_CHECKING:
     import asyncio
+
+    from semel.errors import SemelError
 
 #: A head must be here this long after its first byte, and the first byte after connecting.
 HEAD_SECONDS_MAX = 20.0
@@ -80,6 +83,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.parser = Parser(self)
+        self._asked: list[Any] = []  # uvicorn's cycles, one for each request; some are answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a head."""
@@ -90,7 +94,8 @@ class Protocol(HttpToolsProtocol):
         """Refuse more of a head than the limit; a chunk that passes it is still looked at."""
         if self._head_bytes is not None:
             if self._head_bytes > self.head_bytes_max:
-                self._refuse()
+                large = TooLarge(f"the request's head passes {self.head_bytes_max} bytes")
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, large)
                 return
             self._head_bytes += len(data)
         super().data_received(data)
@@ -107,6 +112,7 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = None
         self._cancel()
         super().on_headers_complete()
+        self._asked = [*self._unanswered(), self.cycle]
 
     def on_message_complete(self) -> None:
         """The next bytes are a head again."""
@@ -131,6 +137,7 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more."""
         self._cancel()
+        self._abandon()
         super().connection_lost(exc)
 
     def _expect(self) -> None:
@@ -143,23 +150,49 @@ class Protocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _refuse(self) -> None:
-        said = json.dumps(
-            {
-                "type": f"urn:semel:error:{TooLarge.code}",
-                "title": TooLarge.title,
-                "status": 431,
-                "detail": f"the request's head passes {self.head_bytes_max} bytes",
-                "code": TooLarge.code,
-                "retryable": False,
-            }
-        )
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is refused in our words; *msg* is uvicorn's."""
+        self._refuse(HTTPStatus.BAD_REQUEST, BadRequest(msg))
+
+    def _unanswered(self) -> list[Any]:
+        return [cycle for cycle in self._asked if not cycle.response_complete]
+
+    def _abandon(self) -> None:
+        """Tell every request that its client is gone; uvicorn tells the last of them only."""
+        for cycle in self._unanswered():
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def _refuse(self, status: HTTPStatus, error: SemelError) -> None:
+        """
+        Answer a problem in the application's place, and close.
+
+        Nothing is said while a request before it has no answer: it would be taken for that.
+        """
+        waiting = self._unanswered()
+        in_body = waiting == [self.cycle] and self.cycle.more_body
+        is_next = not waiting or (in_body and not self.cycle.response_started)
+        self._abandon()
+        if is_next:
+            self._say(status, error)
+        self.transport.close()
+
+    def _say(self, status: HTTPStatus, error: SemelError) -> None:
+        problem = {
+            "type": f"urn:semel:error:{error.code}",
+            "title": error.title,
+            "status": status,
+            "detail": str(error),
+            "code": error.code,
+            "retryable": error.retryable,
+            "remedy": error.remedy,
+        }
+        said = json.dumps(problem)
         self.transport.write(
-            b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-            b"content-type: application/problem+json\r\nconnection: close\r\n"
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
+            + b"content-type: application/problem+json\r\nconnection: close\r\n"
             + f"content-length: {len(said)}\r\n\r\n{said}".encode()
         )
-        self.transport.close()
 
 
 def limited(head_bytes_max: int) -> type[Any]:

@@ -2,13 +2,16 @@
 The server: ingress, approval links, API, metrics and readiness, one ASGI application and process.
 
 It starts whether or not the database is there, keeps trying, and tells senders to come back
-meanwhile. SIGTERM and SIGINT let requests in flight end, then close the connections.
+meanwhile. SIGTERM and SIGINT let requests in flight end, then close the connections; what a
+database that hangs still owes an answer is left behind, since no statement can be taken back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
 import socket
 import threading
@@ -17,8 +20,10 @@ from typing import TYPE_CHECKING, cast
 
 import psycopg
 import uvicorn
+import uvloop
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import Route
 
 from semel import log
@@ -27,10 +32,11 @@ from semel.db import migrate
 from semel.db.execute import arun
 from semel.db.pool import pool as make_pool
 from semel.edges import body, problem
-from semel.edges.acceptor import Acceptor, ours
+from semel.edges.acceptor import Acceptor
 from semel.edges.approve import Approve
 from semel.edges.asker import Asker
-from semel.edges.ingress import Ingress
+from semel.edges.committer import ours
+from semel.edges.ingress import Ingress, named
 from semel.errors import BadConfig, BadRequest, DatabaseUnreachable, OurFault, SemelError
 from semel.ops.api import Api
 from semel.ops.metrics import Metrics
@@ -38,17 +44,21 @@ from semel.ops.protocol import limited
 from semel.ops.readiness import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Coroutine, Generator
     from typing import Any
 
     from psycopg_pool import AsyncConnectionPool
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
     from semel.config import Settings
 
 #: Requests in flight have this long to end after a stop.
 STOP_SECONDS_MAX = 10
+#: And then the connections to be closed, and what still waits for the database to end.
+CLOSE_SECONDS_MAX = 2.0
+LEAVE_SECONDS_MAX = 1.0
 #: Longer than senders keep an idle connection (Go: 90 s), so that they close it, not we: a POST
 #: that meets our close is lost where the sender does not retry.
 KEEP_ALIVE_SECONDS = 120
@@ -83,14 +93,15 @@ def application(settings: Settings) -> Starlette:
             yield
         finally:
             registering.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await registering
-            await pool.close()
+            await asyncio.wait({registering}, timeout=LEAVE_SECONDS_MAX)
+            await asyncio.wait({asyncio.create_task(pool.close())}, timeout=CLOSE_SECONDS_MAX)
             log.event("server.stopped")
 
-    app = Starlette(
+    ingress = Ingress(settings, acceptor, metrics.observe)
+    app = _Application(
+        ingress,
         routes=[
-            *Ingress(settings, acceptor, metrics.observe).routes(),
+            *ingress.routes(),
             *Approve(settings, asker).routes(),
             *Api(settings, asker, acceptor).routes(),
             Route("/metrics", metrics.answer),
@@ -111,6 +122,20 @@ def application(settings: Settings) -> Starlette:
     )
     app.router.redirect_slashes = False
     return app
+
+
+class _Application(Starlette):
+    """Starlette, but what is posted to the ingress goes there without being routed."""
+
+    def __init__(self, ingress: Ingress, **told: Any) -> None:
+        super().__init__(**told)
+        self._ingress = ServerErrorMiddleware(ingress, handler=_failed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST" and named(scope["path"]):
+            await self._ingress(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def serve(settings: Settings) -> None:
@@ -136,8 +161,22 @@ def serve(settings: Settings) -> None:
         port=listening.getsockname()[1],
         sources=len(settings.sources),
     )
-    with _stopped_by_signals():
-        uvicorn.Server(configured(settings, app)).run(sockets=[listening])
+    server = uvicorn.Server(configured(settings, app))
+    with _stopped_by_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_to_its_end(server.serve(sockets=[listening])))
+
+
+async def _to_its_end(serving: Coroutine[Any, Any, None]) -> None:
+    """Serve; afterwards nobody waits for a database that does not answer."""
+    try:
+        await serving
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        hung = (await asyncio.wait(left, timeout=LEAVE_SECONDS_MAX))[1] if left else set()
+        if hung:
+            # Cancelled, each would ask the server to cancel its statement, and wait for that.
+            logging.shutdown()
+            os._exit(0)
 
 
 def configured(settings: Settings, app: Starlette) -> uvicorn.Config:
@@ -233,7 +272,8 @@ async def _unread(_request: Request, error: body.Unread) -> Response:
 
 
 async def _no_route(request: Request, error: HTTPException) -> Response:
-    path = request.url.path
+    # Not request.url, which there is none of where the query is no UTF-8.
+    path = request.scope["path"]
     shown = "/approve/…" if path.startswith("/approve/") else path[:200]
     said = f"{request.method} {shown}: {HTTPStatus(error.status_code).phrase}"
     headers = {**(error.headers or {}), **_verdict(request)}
@@ -242,11 +282,11 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """A fault of ours: the sender may come back, the log says what it was."""
-    route = request.scope.get("route")
+    route = getattr(request.scope.get("route"), "path", None)
     log.event(
         "request.failed",
         method=request.method,
-        route=getattr(route, "path", None),
+        route="/in/{project}/{source}" if named(request.url.path) else route,
         error=type(error).__name__,
         sqlstate=getattr(error, "sqlstate", None),
     )
@@ -258,4 +298,4 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 def _verdict(request: Request) -> dict[str, str]:
     """The verdict of a delivery that met no source."""
-    return {"Semel-Verdict": "refused"} if request.url.path.startswith("/in/") else {}
+    return {"Semel-Verdict": "refused"} if request.scope["path"].startswith("/in/") else {}

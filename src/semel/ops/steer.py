@@ -179,7 +179,7 @@ class Steer:
         return JSONResponse({**answer, "undo_run_id": str(undo_id)})
 
     async def _told(self, request: Request) -> dict[str, Any]:
-        raw = await body.whole(request, self._settings.server)
+        raw = await body.whole(request.scope, request.receive, self._settings.server)
         return load_object(raw) if raw else {}
 
 

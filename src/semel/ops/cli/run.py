@@ -9,6 +9,7 @@ import typer
 from semel.core import projects, reads, runs, story, transitions
 from semel.core.text import load
 from semel.db import execute
+from semel.edges import start as edge
 from semel.errors import BadRequest, KeyConflict, NoSuchRun, RunRefused
 from semel.ops.cli import timeline
 from semel.ops.cli.command import Desk, Id, command, group
@@ -26,6 +27,11 @@ Status = Literal[
     "CANCELLED",
 ]
 Limit = Annotated[int, typer.Option(min=1, max=reads.PAGE_MAX, help="How many, newest first.")]
+#: What is said of a run that was there.
+_FOUND = {
+    "duplicate": " (started before with this key)",
+    "exists": " (not ended yet, and has this unique key)",
+}
 _COLUMNS = (
     "run_id",
     "project_id",
@@ -41,6 +47,7 @@ _COLUMNS = (
 def start(
     desk: Desk,
     agent: Annotated[str, typer.Argument(metavar="AGENT")],
+    *,
     input_: Annotated[
         str, typer.Option("--input", metavar="JSON", help="What the handler gets as run.input.")
     ] = "null",
@@ -50,16 +57,41 @@ def start(
     priority: Annotated[
         int, typer.Option(metavar="N", min=0, max=9, help="0 (last) to 9 (first).")
     ] = 5,
+    delay: Annotated[
+        str | None, typer.Option(metavar="D", help="Ready only after this, such as 30s.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="D", help="Failed when it has not ended by then.")
+    ] = None,
+    unique: Annotated[
+        str | None,
+        typer.Option(
+            metavar="U", help="While a run of AGENT with the same U lives, find that."
+        ),
+    ] = None,
 ) -> None:
-    """Start a run of AGENT."""
+    """Start a run of AGENT, or find the one that its key or its unique key stands for."""
     try:
         value = load(input_.encode())
     except BadRequest as bad:
         raise typer.BadParameter(f"--input is no JSON that can be kept: {bad}") from None
+    try:
+        ready, over = edge.times({"delay": delay, "deadline": deadline})
+        alone = edge.unique_key(unique)
+    except BadRequest as bad:
+        raise typer.BadParameter(str(bad)) from None
+    call = runs.run_start(
+        desk.project,
+        agent,
+        value,
+        key=key,
+        priority=priority,
+        delay=ready,
+        deadline=over,
+        unique=alone,
+    )
     with desk.connection() as conn:
-        started = execute.run(
-            conn, runs.run_start(desk.project, agent, value, key=key, priority=priority)
-        )
+        started = execute.run(conn, call)
     if started.outcome == "conflict":
         raise KeyConflict(
             f"key {_short(key)} was used in project {desk.project} with another agent or"
@@ -72,8 +104,7 @@ def start(
         "agent": agent,
         "outcome": started.outcome,
     }
-    again = " (started before with this key)" if started.outcome == "duplicate" else ""
-    desk.answer(answer, f"{started.run_id}{again}")
+    desk.answer(answer, f"{started.run_id}{_FOUND.get(started.outcome, '')}")
 
 
 @command(run, "list")

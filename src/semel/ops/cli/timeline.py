@@ -100,8 +100,8 @@ def explanation(found: Sequence[Record], started: Sequence[Record], what: str) -
     if made:
         runs = ", ".join(dict.fromkeys(made))
         now = [one["run_id"] for one in started if one["run_id"] not in {*made, None}]
-        known = f"; what it is remembered by now is run {now[0]}" if now else ""
-        return f"{what} came {_times(len(found))} and made run {runs}{known}"
+        since = f"; it stands for run {now[0]} now" if now else ""
+        return f"{what} came {_times(len(found))} and made run {runs}{since}"
     if started:
         return f"{what} started run {started[0]['run_id']}, seen {_times(started[0]['hits'])}"
     if found:

@@ -77,8 +77,8 @@ begin
                 released = false,
                 worker_id = p_worker,
                 lease_until = v_now + p_lease,
-                heartbeat_at = null,
                 claimed_at = v_now,
+                -- Null until the second claim: the first one's moment is claimed_at.
                 started_at = coalesce(r.started_at, r.claimed_at),
                 ready_at = null,
                 due_at = null

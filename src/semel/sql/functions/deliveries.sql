@@ -71,7 +71,8 @@ $$;
 
 -- Accept a delivery's event once more: a new event with a run of its own, linked to the first.
 -- p_event: as one of event_accept, without id and body. Each call makes one, also of two at once.
--- No row when the delivery or its bytes are purged.
+-- Where a live run holds its unique key it makes none, and is told that run. No row when the
+-- delivery or its bytes are purged.
 create or replace function semel.event_replay(
     p_project text, p_received_at timestamptz, p_delivery uuid, p_event text,
     p_memory interval default '7 days', p_now timestamptz default null
@@ -106,7 +107,7 @@ begin
             'source', v_old.source, 'id', v_name, 'body', 0,
             'reason', format('replay %s of delivery %s', v_count, p_delivery)))::text,
         array[v_body], p_memory, p_now) as a;
-    if v_new.run_id is not null and v_old.event_id is not null then
+    if v_new.verdict = 'new' and v_new.run_id is not null and v_old.event_id is not null then
         insert into semel.event_link (project_id, run_id, event_id, relation, content, linked_at)
         values (p_project, v_new.run_id, v_old.event_id, 'replayed',
                 jsonb_build_object('delivery_id', p_delivery), v_now);

@@ -5,17 +5,20 @@
 --      ├── past its memory ──> new (the row is taken over)
 --      ├── other input ──────> conflict, delivery
 --      └── else ─────────────> duplicate, delivery; last_seen_at moves
+--   new, and a live run holds its unique key ──> duplicate of that run; of its id nothing is kept
 --
 -- Fence: the unique key of dedupe. A second arrival waits for the first one's fate.
--- Locks: dedupe by key, then run. Keys are inserted and locked in key order.
+-- Locks: dedupe by key, then run. Keys are inserted and locked in key order, and so are unique keys.
 -- Clock: sightings use p_now or the server's; a run's times are always the server's.
 
 -- Accept p_events of one project; answer one row each, in their order.
 -- p_events: JSON array of {source, channel, id, agent, input, priority, max_attempts, delay,
---   deadline, compare, body, headers, verdict, reason}. id null: no identity, always new. agent
---   null: no run. delay, deadline: intervals from now. compare: the same id with other (agent,
---   input) is a conflict, unless what was first seen of it is not known (an import). body: index
---   into p_bodies, from 0. verdict: already judged (ignored, quarantined): only a delivery is kept.
+--   deadline, unique, compare, body, headers, verdict, reason}. id null: no identity, always new.
+--   agent null: no run. delay, deadline: intervals from now. unique: one live run of the agent for
+--   it. compare: the same id with other (agent, input) is a conflict, unless what was first seen of
+--   it is not known (an import); nothing else is compared, another priority is a duplicate. body:
+--   index into p_bodies, from 0. verdict: already judged (ignored, quarantined): only a delivery is
+--   kept.
 -- At most 256 events; p_memory counts from the last sighting.
 create or replace function semel.event_accept(
     p_project text,
@@ -26,7 +29,6 @@ create or replace function semel.event_accept(
 ) returns table (ord int, verdict text, event_id uuid, run_id uuid, reason text)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    c_small constant int := 1024;  -- bytes of a body that a delivery holds itself
     v_real    timestamptz := clock_timestamp();
     v_now     timestamptz := coalesce(p_now, v_real);
     v_events  jsonb := p_events::jsonb;
@@ -39,6 +41,7 @@ declare
     v_new     uuid[];
     v_due     timestamptz[];
     v_until   timestamptz[];
+    v_unique  text[];
     v_pass    boolean;
     v_old     record;
 begin
@@ -64,8 +67,9 @@ begin
         array_agg(coalesce(e.v ->> 'reason', case when e.v ->> 'id' is null then 'no identity was given'
                                                   else 'first sighting of this id' end) order by e.n),
         array_agg(v_real + (e.v ->> 'delay')::interval order by e.n),
-        array_agg(v_real + (e.v ->> 'deadline')::interval order by e.n)
-    into v_offer, v_verdict, v_reason, v_due, v_until
+        array_agg(v_real + (e.v ->> 'deadline')::interval order by e.n),
+        array_agg(e.v ->> 'unique' order by e.n)
+    into v_offer, v_verdict, v_reason, v_due, v_until, v_unique
     from jsonb_array_elements(v_events) with ordinality as e(v, n)
     cross join lateral (select semel.uuid_at(v_now) as event_id where e.n > 0) as i;
 
@@ -136,20 +140,43 @@ begin
         array_agg(o.priority), array_agg(o.max_attempts), array_agg(o.source), array_agg(o.event_id))
     from unnest(v_offer) as o
     where v_verdict[o.ord] = 'new' and o.run_id is not null and v_due[o.ord] is null and v_until[o.ord] is null
+      and v_unique[o.ord] is null
     having count(*) > 0;
     perform semel.run_create(p_project, array[o.run_id], array[o.agent], array[o.input], array[o.priority],
         array[o.max_attempts], array[o.source], array[o.event_id], v_due[o.ord], v_until[o.ord])
     from unnest(v_offer) as o
     where v_verdict[o.ord] = 'new' and o.run_id is not null
-      and (v_due[o.ord] is not null or v_until[o.ord] is not null);
+      and (v_due[o.ord] is not null or v_until[o.ord] is not null) and v_unique[o.ord] is null;
+    if exists (select from unnest(v_unique) as u(held) where u.held is not null) then
+        -- One after the other: whether a key is free shows only when its run is inserted.
+        for v_old in
+            select o.*, j.run_id as live_run, j.event_id as live_event
+            from (select * from unnest(v_offer) as u
+                  where v_verdict[u.ord] = 'new' and u.run_id is not null and v_unique[u.ord] is not null
+                  order by u.agent, v_unique[u.ord], u.ord) as o
+            cross join lateral semel.run_join(p_project, o.run_id, o.agent, o.input, o.priority, o.max_attempts,
+                o.source, o.event_id, v_due[o.ord], v_until[o.ord], v_unique[o.ord]) as j
+        loop
+            continue when v_old.live_run = v_old.run_id;
+            delete from semel.dedupe as d
+            where d.project_id = p_project and d.dedupe_key = v_old.dedupe_key and d.event_id = v_old.event_id;
+            for v_twin in array_lower(v_event, 1) .. array_upper(v_event, 1) loop  -- itself, and its duplicates
+                continue when v_event[v_twin] is distinct from v_old.event_id;
+                v_event[v_twin] := v_old.live_event;
+                v_run[v_twin] := v_old.live_run;
+                v_verdict[v_twin] := 'duplicate';
+                v_reason[v_twin] := format('a live run of agent %s holds the unique key', v_old.agent);
+            end loop;
+        end loop;
+    end if;
 
-    perform semel.body_keep(p_project, array(select b from unnest(p_bodies) as b where octet_length(b) > c_small), v_now);
+    perform semel.body_keep(p_project, p_bodies, v_now);
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
         provider_event_id, event_id, run_id, body_digest, body, headers)
     select p_project, semel.uuid_at(v_real), v_now, o.source, o.channel_type, v_verdict[o.ord], v_reason[o.ord],
         case when o.dedupe_key is not null then o.provider_event_id end, v_event[o.ord], v_run[o.ord],
-        case when octet_length(b.content) > c_small then sha256(b.content) end,
-        case when octet_length(b.content) <= c_small then b.content end, o.headers
+        case when not semel.body_is_small(b.content) then sha256(b.content) end,
+        case when semel.body_is_small(b.content) then b.content end, o.headers
     from unnest(v_offer) as o cross join lateral (select p_bodies[o.body + 1] as content) as b;
 
     return query
@@ -179,12 +206,19 @@ language sql immutable set search_path = pg_catalog as $$
     select sha256(convert_to(jsonb_build_array(p_agent, p_input)::text, 'UTF8'))
 $$;
 
--- Keep raw bodies, once for each content. seen_at moves at most daily.
+-- Whether a delivery holds its body itself, however often it comes.
+create or replace function semel.body_is_small(p_content bytea) returns boolean
+language sql immutable parallel safe as $$
+    select pg_catalog.octet_length(p_content) <= 1024
+$$;
+
+-- Keep the raw bodies that are not small, once for each content. seen_at moves at most daily.
 create or replace function semel.body_keep(p_project text, p_bodies bytea[], p_now timestamptz) returns void
 language sql security definer set search_path = pg_catalog as $$
     insert into semel.body as b (project_id, body_digest, content, seen_at)
     select distinct on (sha256(content)) p_project, sha256(content), content, p_now
     from unnest(p_bodies) as offered(content)
+    where not semel.body_is_small(content)
     order by sha256(content)
     on conflict on constraint body_pkey do update set seen_at = excluded.seen_at
     where b.seen_at < excluded.seen_at - interval '1 day'

@@ -24,7 +24,6 @@ language plpgsql security definer set search_path = pg_catalog set plan_cache_mo
 declare
     c_same_start constant bigint := 60 * 1000000000::bigint;       -- peers stamp one episode this far apart
     c_same_bytes constant interval := '2 minutes';                 -- twice the cap of a sender's backoff
-    c_small constant int := 1024;                                  -- bytes of a body that a delivery holds itself
     c_unknown constant uuid := '00000000-0000-0000-0000-000000000000';
     v_real     timestamptz := clock_timestamp();
     v_now      timestamptz := coalesce(p_now, v_real);
@@ -265,13 +264,13 @@ begin
         having count(*) > 0;
     end if;
 
-    perform semel.body_keep(p_project, array(select b from unnest(p_bodies) as b where octet_length(b) > c_small), v_now);
+    perform semel.body_keep(p_project, p_bodies, v_now);
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
         provider_event_id, event_id, run_id, body_digest, body, headers)
     select p_project, semel.uuid_at(v_real), v_now, v_from[d.n], 'alertmanager', d.verdict, d.reason,
         d.name, d.event_id, d.run_id,
-        case when octet_length(p_bodies[d.n]) > c_small then v_digest[d.n] end,
-        case when octet_length(p_bodies[d.n]) <= c_small then p_bodies[d.n] end, v_headers[d.n]
+        case when not semel.body_is_small(p_bodies[d.n]) then v_digest[d.n] end,
+        case when semel.body_is_small(p_bodies[d.n]) then p_bodies[d.n] end, v_headers[d.n]
     from (select e.n, 'new' as verdict, e.reason, e.name, e.event_id, e.run_id
           from unnest(e_n, e_why, e_name, e_event, e_run) as e(n, reason, name, event_id, run_id)
           union all

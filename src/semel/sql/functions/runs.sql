@@ -122,23 +122,43 @@ begin
             raise exception using errcode = '40001', message = 'a key was used and purged again and again';
         end if;
     end if;
+    select j.run_id, j.event_id into v_old from semel.run_join(
+        p_project, v_run, p_agent, v_input, p_priority, p_max_attempts, p_source, v_event,
+        v_real + p_delay, v_real + p_deadline, p_unique) as j;
+    if v_old.run_id = v_run then
+        return query select v_run, v_event, 'new';
+        return;
+    end if;
+    if p_key is not null then
+        delete from semel.dedupe as d
+        where d.project_id = p_project and d.dedupe_key = v_key and d.event_id = v_event;
+    end if;
+    return query select v_old.run_id, v_old.event_id, 'exists';
+end
+$$;
+
+-- Insert one live run, or find the one that holds p_unique: the run that there is now, and the event
+-- that made it. Internal.
+create or replace function semel.run_join(
+    p_project text, p_run uuid, p_agent text, p_input jsonb, p_priority int, p_max_attempts int,
+    p_source text, p_event uuid, p_due timestamptz, p_deadline timestamptz, p_unique text
+) returns table (run_id uuid, event_id uuid)
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
     -- The holder of a unique key may end while we look for it: then the key is free again.
     for v_round in 1 .. 3 loop
-        if semel.run_create(p_project, array[v_run], array[p_agent], array[v_input], array[p_priority],
-                            array[p_max_attempts], array[p_source], array[v_event],
-                            v_real + p_delay, v_real + p_deadline, p_unique) = 1 then
-            return query select v_run, v_event, 'new';
+        if semel.run_create(p_project, array[p_run], array[p_agent], array[p_input], array[p_priority],
+                            array[p_max_attempts], array[p_source], array[p_event],
+                            p_due, p_deadline, p_unique) = 1 then
+            return query select p_run, p_event;
             return;
         end if;
-        select r.run_id, r.event_id into v_old from semel.run as r
-        where r.project_id = p_project and r.agent = p_agent and r.unique_key = p_unique;
-        continue when not found;
-        if p_key is not null then
-            delete from semel.dedupe as d
-            where d.project_id = p_project and d.dedupe_key = v_key and d.event_id = v_event;
+        return query
+            select r.run_id, r.event_id from semel.run as r
+            where r.project_id = p_project and r.agent = p_agent and r.unique_key = p_unique;
+        if found then
+            return;
         end if;
-        return query select v_old.run_id, v_old.event_id, 'exists';
-        return;
     end loop;
     raise exception using errcode = '40001', message = 'the holder of a unique key kept changing';
 end

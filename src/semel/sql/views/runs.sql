@@ -22,7 +22,7 @@ from semel.run as r
 union all
 select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_count,
     coalesce(h.max_attempts, 3), h.fence, h.worker_id, null::timestamptz,
-    coalesce(h.heartbeat_at, h.claimed_at), h.reaped_at, h.failure_code, h.failure_reason,
+    greatest(h.heartbeat_at, h.claimed_at), h.reaped_at, h.failure_code, h.failure_reason,
     coalesce(h.input, (select i.input from semel.run_input as i
                        where i.project_id = h.project_id and i.run_id = h.run_id)), h.result,
     coalesce((select jsonb_agg(jsonb_build_object('step', s.step_key, 'kind', s.kind, 'entry', s.entry,
