@@ -58,8 +58,8 @@ def parts(schedules: int) -> range:
     return range(schedules // SCHEDULES if SOAK else 1)
 
 
-def walk(machine: Callable[[], RuleBasedStateMachine]) -> int:
-    """Let *machine* walk one part; answers how many schedules that was."""
+def walk(machine: Callable[[], RuleBasedStateMachine], *, least: int = 0) -> int:
+    """Let *machine* walk one part, of *least* schedules; answers how many that was."""
     walked = 0
 
     def counted() -> RuleBasedStateMachine:
@@ -71,7 +71,7 @@ def walk(machine: Callable[[], RuleBasedStateMachine]) -> int:
         seed(random.getrandbits(64))(counted)
     phases = {Phase.generate} | ({Phase.shrink} if PROFILE != "mutants" else set())
     how = settings(
-        max_examples=SCHEDULES,
+        max_examples=max(SCHEDULES, least),
         stateful_step_count=STEPS,
         derandomize=not (SOAK or NIGHTLY),
         phases=phases,

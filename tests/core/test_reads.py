@@ -7,7 +7,7 @@ from typing import Any, Literal
 import psycopg
 
 from fix_world import one
-from semel.core import claims, reads, runs, upkeep
+from semel.core import claims, reads, runs, story, upkeep
 from semel.core.inbox import alert_accept, event_accept
 from semel.db.execute import run
 from semel.model import Alert, Offer
@@ -103,7 +103,7 @@ def test_an_event_has_the_same_deliveries_whichever_way_it_is_asked_for(
         ).fetchall()
         names = [name for (name,) in found]
         of_event: Any = run(conn, reads.show_event("p", made.event_id))
-        of_run: Any = run(conn, reads.show_run("p", made.run_id))
+        of_run: Any = run(conn, story.show_run("p", made.run_id))
         explained = run(conn, reads.explain_event("p", "bot", name))
         for told in (of_event["deliveries"], of_run["deliveries"], explained):
             assert names == [each["delivery_id"] for each in told]
@@ -138,7 +138,7 @@ def test_runs_are_counted_by_agent_and_state(conn: psycopg.Connection[Any]) -> N
 def test_times_are_utc_whatever_the_session_s_zone(conn: psycopg.Connection[Any]) -> None:
     conn.execute("set timezone to 'Asia/Taipei'")
     run_id = run(conn, runs.run_start("p", "a", {"at": "2026-01-01"})).run_id
-    shown = run(conn, reads.show_run("p", run_id))
+    shown = run(conn, story.show_run("p", run_id))
     assert shown is not None
     assert str(shown["created_at"]).endswith("Z")
     assert shown["input"] == {"at": "2026-01-01"}

@@ -125,9 +125,11 @@ def test_a_list_for_a_pipe_is_plain_aligned_text(here: Semel, conn: Conn) -> Non
 
     head, row = here("run", "list").out.splitlines()
 
-    assert " ".join(head.split()) == "RUN PROJECT AGENT STATUS ATTEMPTS CREATED FAILURE CODE"
+    assert (
+        " ".join(head.split()) == "RUN PROJECT AGENT STATUS ATTEMPTS CREATED FAILURE CODE KIND"
+    )
     assert row.startswith(f"{run_id}  p        mail   PENDING  0  ")
-    assert row.endswith("Z  -")
+    assert row.split()[-2:] == ["-", "work"]
 
 
 def test_the_timeline_tells_of_the_lost_worker_and_the_next(here: Semel, conn: Conn) -> None:

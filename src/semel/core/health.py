@@ -15,6 +15,7 @@ from semel.core.call import Call
 
 if TYPE_CHECKING:
     from datetime import timedelta
+    from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,47 @@ def unserved_agents(within: timedelta) -> Call[list[tuple[str, int]]]:
         " group by r.agent order by r.agent",
         (within,),
         lambda rows: [(agent, count) for agent, count in rows],
+    )
+
+
+def unsent_approvals(longer: timedelta) -> Call[list[tuple[str, int]]]:
+    """
+    Projects with open approvals that nobody has had a link to for *longer*, with how many.
+
+    Only those for which a notification was started at all: others are decided by their id.
+    """
+    return Call(
+        "select a.project_id, count(*) from semel.approvals as a"
+        " where a.state = 'PENDING' and a.links is null"
+        " and a.created_at < clock_timestamp() - %s and a.expires_at > clock_timestamp()"
+        " and exists (select from semel.runs as r where r.project_id = a.project_id"
+        "  and r.kind = 'notify' and r.parent_run_id = a.run_id"
+        "  and r.run_id between semel.uuid_floor(a.created_at)"
+        "   and semel.uuid_floor(a.created_at + interval '1 millisecond'))"
+        " group by a.project_id order by a.project_id",
+        (longer,),
+        lambda rows: [(project, count) for project, count in rows],
+    )
+
+
+def failed_undos() -> Call[list[tuple[str, UUID]]]:
+    """Compensations that failed for good, as (project, run that compensates), at most 100."""
+    return Call(
+        "select r.project_id, r.run_id from semel.runs as r"
+        " where r.kind = 'undo' and r.status in ('FAILED', 'CANCELLED')"
+        " order by r.finished_at desc limit 100",
+        (),
+        lambda rows: [(project, run_id) for project, run_id in rows],
+    )
+
+
+def held_undos() -> Call[list[tuple[str, UUID]]]:
+    """Runs whose compensation waits for an operator, as (project, run), at most 100."""
+    return Call(
+        "select r.project_id, r.run_id from semel.runs as r where r.undo = 'held'"
+        " order by r.finished_at desc limit 100",
+        (),
+        lambda rows: [(project, run_id) for project, run_id in rows],
     )
 
 

@@ -51,6 +51,16 @@ def project_of_run(run_id: UUID, projects: Sequence[str]) -> Call[str | None]:
     )
 
 
+def project_of_approval(approval_id: UUID, projects: Sequence[str]) -> Call[str | None]:
+    """The one of *projects* that has this approval."""
+    return Call(
+        "select p from unnest(%s::text[]) as p where exists"
+        " (select from semel.approvals as a where a.project_id = p and a.approval_id = %s)",
+        (list(projects), approval_id),
+        _first,
+    )
+
+
 def project_of_arrival(told: UUID, projects: Sequence[str]) -> Call[str | None]:
     """The one of *projects* that has this event or this delivery."""
     return Call(

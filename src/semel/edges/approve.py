@@ -138,7 +138,7 @@ class Approve:
                 pass
         if _wants_json(request):
             sent = {**_shown(asked), "outcome": decided.outcome}
-            # A vote that waits for others can only be an approval, and is never changed.
+            # A vote that waits for others can only be an approval.
             sent["decision"] = "approve" if decided.outcome == "voted" else vote.decision
             return JSONResponse(sent, headers=approve_page.HEADERS)
         if decided.outcome == "voted":

@@ -108,7 +108,7 @@ def question(asked: Approval) -> str:
     body = [f"<h1>{title}</h1>", f'<p class="state">{_state(asked)}</p>', _facts(asked)]
     body.append("<h2>What would be done</h2>")
     body.append(f"<pre>{_pretty(asked.action)}</pre>")
-    if asked.state == "PENDING" and _may(asked) and asked.recipient not in asked.decided_by:
+    if asked.state == "PENDING" and _may(asked):
         body.append(_form(asked))
     return _page(f"Approve? {title}", "\n".join(body))
 
@@ -137,7 +137,7 @@ def _state(asked: Approval) -> str:
         return _text(outcome(asked))
     said = "Nothing has been decided yet."
     if asked.recipient in asked.decided_by:
-        said = "You have approved it; others are asked too."
+        said = "You have approved it; others are asked too, and you may still reject it."
     elif not _may(asked):
         said = "You may see this, but not decide it: others are asked."
     if asked.need > 1:
@@ -171,13 +171,15 @@ def _facts(asked: Approval) -> str:
 
 def _form(asked: Approval) -> str:
     # A text area and no line of text: Enter in a line would press the first button.
+    approve = '<button type="submit" name="decision" value="approve">Approve</button>\n'
+    if asked.recipient in asked.decided_by:
+        approve = ""
     return f"""<form method="post">
 <input type="hidden" name="digest" value="{_text(asked.digest)}">
 <h2><label for="reason">Reason (optional)</label></h2>
 <textarea id="reason" name="reason" rows="2" maxlength="{REASON_CHARS_MAX}"></textarea>
 <div class="buttons">
-<button type="submit" name="decision" value="approve">Approve</button>
-<button type="submit" name="decision" value="reject">Reject</button>
+{approve}<button type="submit" name="decision" value="reject">Reject</button>
 </div>
 </form>"""
 

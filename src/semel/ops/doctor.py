@@ -34,6 +34,8 @@ CLOCK_DIFFERENCE_MAX = timedelta(seconds=5)
 #: It comes to each project once a minute at least.
 UPKEEP_SILENT_MAX = timedelta(seconds=150)
 READY_WAIT_SECONDS_MAX = 300.0
+#: A notification is sent at once, or its notifier is down.
+UNSENT_MAX = timedelta(minutes=1)
 IDLE_MAX = timedelta(minutes=5)
 
 
@@ -95,6 +97,7 @@ def _database(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Che
     yield Check("ok", "schema", f"version {migrate.version()}, functions current")
     yield _owner(facts.owner)
     yield from _work(conn, settings)
+    yield from _people(conn)
     idle = run(conn, health.idle_transactions(IDLE_MAX))
     if idle:
         pid, name, age = idle[0]
@@ -188,6 +191,29 @@ def _work(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
         )
     else:
         yield Check("ok", "agents", "every waiting run has a worker that knows it")
+
+
+def _people(conn: psycopg.Connection[Any]) -> Iterator[Check]:
+    """What waits for a person."""
+    unsent = run(conn, health.unsent_approvals(UNSENT_MAX))
+    if unsent:
+        named = ", ".join(f"{project} ({count})" for project, count in unsent)
+        said = f"open for {_span(UNSENT_MAX)} without a link sent to anybody: {named}"
+        remedy = "see why: semel run list --kind notify; decide: semel approval list"
+        yield Check("FAIL", "approvals", said, remedy)
+    else:
+        yield Check("ok", "approvals", "whoever was to be notified of one has a link")
+    failed, held = run(conn, health.failed_undos()), run(conn, health.held_undos())
+    if failed or held:
+        parts = []
+        if failed:
+            parts.append(f"{len(failed)} failed, the last is run {failed[0][1]}")
+        if held:
+            parts.append(f"{len(held)} held, the last of run {held[0][1]}")
+        remedy = "semel run show ID says what is not undone; then run retry, skip or compensate"
+        yield Check("FAIL", "compensations", "; ".join(parts), remedy)
+    else:
+        yield Check("ok", "compensations", "none failed, none held")
 
 
 def _upkeep(conn: psycopg.Connection[Any]) -> Check:

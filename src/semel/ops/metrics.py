@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
+from datetime import timedelta
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from semel.core import reads
+from semel.core import figures, reads
 from semel.db.execute import arun
 from semel.errors import SemelError
 
@@ -32,7 +33,29 @@ CACHE_SECONDS = 5.0
 #: A look at the metrics waits no longer than this for the database.
 READ_SECONDS_MAX = 2.0
 
+#: A commit may show itself this long after the moment it carries.
+LATE_SECONDS = 60.0
+STATES = ("PENDING", "APPROVED", "REJECTED", "EXPIRED", "VOID")
+
+_WAITS = (
+    1.0,
+    5.0,
+    15.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    900.0,
+    1800.0,
+    3600.0,
+    14400.0,
+    86400.0,
+)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+T = TypeVar("T")
 
 
 class _Found(NamedTuple):
@@ -41,6 +64,10 @@ class _Found(NamedTuple):
     runs: list[tuple[str, str, int]]
     oldest: list[tuple[str, float]]
     schema: int
+    asked_at: float
+    approvals: list[tuple[str, int]]
+    decided: list[tuple[Any, float]]
+    undone: list[tuple[Any, str]]
 
 
 class Metrics:
@@ -50,6 +77,9 @@ class Metrics:
         self._pool = pool
         self._turn = asyncio.Lock()
         self._read_at = float("-inf")
+        self._asked_at = time.monotonic()  # what ended before this is counted, but for the late
+        self._late = 0.0
+        self._seen: dict[Any, float] = {}  # when, of what may still be seen again
         self._asking: asyncio.Task[_Found | None] | None = None  # at most one: it may hang
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -75,6 +105,26 @@ class Metrics:
             ["agent"],
             registry=self.registry,
         )
+        self._approvals = Gauge(
+            "semel_approvals",
+            "Approvals that are kept, by what became of them.",
+            ["state"],
+            registry=self.registry,
+        )
+        self._approval_wait = Histogram(
+            "semel_approval_wait_seconds",
+            "From an approval's question to its decision, of those since this process began.",
+            buckets=_WAITS,
+            registry=self.registry,
+        )
+        self._compensations = Counter(
+            "semel_compensations",
+            "Compensating runs that ended since this process began, by how.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for status in ("COMPLETED", "FAILED", "CANCELLED"):
+            self._compensations.labels(status)
         self._up = Gauge(
             "semel_database_up", "1 while the database answers.", registry=self.registry
         )
@@ -109,6 +159,7 @@ class Metrics:
     async def _read(self) -> None:
         self._runs.clear()
         self._oldest.clear()
+        self._approvals.clear()
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
         await asyncio.wait({self._asking}, timeout=READ_SECONDS_MAX)
@@ -123,15 +174,38 @@ class Metrics:
             self._runs.labels(agent, status).set(count)
         for agent, seconds in found.oldest:
             self._oldest.labels(agent).set(seconds)
+        for state in STATES:
+            self._approvals.labels(state).set(0)
+        for state, count in found.approvals:
+            self._approvals.labels(state).set(count)
+        for _, seconds in self._new(found.decided, found.asked_at):
+            self._approval_wait.observe(seconds)
+        for _, status in self._new(found.undone, found.asked_at):
+            self._compensations.labels(status).inc()
+        self._asked_at, self._late = found.asked_at, LATE_SECONDS
+        forgotten = found.asked_at - 2 * LATE_SECONDS
+        self._seen = {name: at for name, at in self._seen.items() if at > forgotten}
+
+    def _new(self, ended: list[tuple[Any, T]], asked_at: float) -> list[tuple[Any, T]]:
+        """Those of *ended* that were not counted before."""
+        new = [one for one in ended if one[0] not in self._seen]
+        self._seen.update((name, asked_at) for name, _ in new)
+        return new
 
     async def _ask(self) -> _Found | None:
         """What the database says; None while it is away."""
+        now = time.monotonic()
+        within = timedelta(seconds=now - self._asked_at + self._late)
         try:
             async with self._pool.connection() as conn:
                 return _Found(
                     await arun(conn, reads.live_runs()),
                     await arun(conn, reads.oldest_ready()),
                     await arun(conn, reads.schema_version()),
+                    now,
+                    await arun(conn, figures.approvals_by_state()),
+                    await arun(conn, figures.decided_approvals(within)),
+                    await arun(conn, figures.ended_undos(within)),
                 )
         except (psycopg.Error, SemelError):
             return None

@@ -86,6 +86,20 @@ class App:
 
         return register
 
+    def builtin(
+        self, name: str, handler: Callable[[Any], Any], *, max_attempts: int, backoff: Backoff
+    ) -> None:
+        """Serve an agent of Semel's own beside the program's; whoever starts the worker asks."""
+        self.agents[name] = Agent(
+            name=name,
+            handler=handler,
+            max_attempts=max_attempts,
+            concurrency=None,
+            executor="async",
+            backoff=backoff,
+            builtin=True,
+        )
+
     def compensation(self, name: str) -> Callable[[F], F]:
         """
         Register the function below as the undo *name*, for `run.step(..., undo=...)`.

@@ -128,7 +128,7 @@ class Attempt:
     async def _execute(self) -> Outcome:
         try:
             in_child = self._agent.executor == "process" and self.claim.kind != "undo"
-            if self.alone or in_child:
+            if (self.alone and not self._agent.builtin) or in_child:
                 return await self._shop.children.execute(self.claim, fresh=self.alone)
             self._execution = Execution(
                 self.claim, self._agent, self._shop.desk, self._shop.threads, self._stops
@@ -143,8 +143,8 @@ class Attempt:
         match outcome:
             case Done(text):
                 return await self._shop.finisher.complete(self.claim, text)
-            case Failed(code, reason, retryable):
-                return await self._fail(code, reason, retryable=retryable)
+            case Failed():
+                return await self._fail(outcome)
             case Crashed(reason) if self.alone:
                 # Its identity died with it: the same judgement as the reaper's, at once.
                 reaped = await self._shop.link.insist(
@@ -153,14 +153,20 @@ class Attempt:
                 log.event("run.crashed", run=str(self.claim.run_id), reason=reason)
                 return reaped[0].outcome if reaped else "lost"
             case Crashed(reason):
-                return await self._fail("E-RUN-006", reason, retryable=True)
+                return await self._fail(Failed("E-RUN-006", reason))
             case Parked():
                 return "parked"
             case Stopped():
                 return "stopped"
 
-    async def _fail(self, code: str, reason: str, *, retryable: bool) -> str:
+    async def _fail(self, failed: Failed) -> str:
         delay = self._agent.backoff.delay(self.claim.attempt)
-        call = runs.run_fail(self.claim, code, reason, delay=delay, retryable=retryable)
+        call = runs.run_fail(
+            self.claim,
+            failed.code,
+            failed.reason,
+            delay=max(delay, failed.after) if failed.after else delay,
+            retryable=failed.retryable,
+        )
         [ended] = await self._shop.link.insist(call)
         return ended.outcome

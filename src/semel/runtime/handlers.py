@@ -53,6 +53,7 @@ class Agent:
     executor: Executor
     backoff: Backoff
     version: str = ""  # of its code: a run that one version began goes on with that one
+    builtin: bool = False  # Semel's own: no child process has it
     joins: bool = False  # events of one correlation key are told to its live run
 
     is_async: bool = field(init=False)
@@ -91,6 +92,7 @@ class Run:
     agent: str
     input: Any  # JSON
     attempt: int  # 1 for the first start
+    worker: str  # who holds it; a suspect's is its own
     fence: int  # larger at each claim: pass it on to what can refuse an older one
     event: EventRef | None = None
     parent: UUID | None = None  # the run that spawned it
@@ -290,6 +292,7 @@ class Run:
             agent=claim.agent,
             input=value,
             attempt=claim.attempt,
+            worker=claim.worker,
             fence=claim.fence,
             event=EventRef(id=claim.event_id, source=claim.source) if claim.event_id else None,
             parent=claim.parent,

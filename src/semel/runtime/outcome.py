@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semel.core.text import dump
-from semel.errors import BadResult, HandlerFailed, SemelError, UndoFailed
+from semel.errors import BadResult, HandlerFailed, NotifyFailed, SemelError, UndoFailed
 from semel.runtime.retry import final
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 #: A larger result is refused: keep it elsewhere and return where.
 RESULT_BYTES_MAX = 1024 * 1024
@@ -34,6 +37,7 @@ class Failed:
     code: str
     reason: str
     retryable: bool = True
+    after: timedelta | None = None  # not tried again sooner than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +88,10 @@ def of_error(error: BaseException) -> Failed:
     said = "".join(traceback.format_exception_only(error)).strip()
     reason = f"{said}\n{frames}".strip().replace("\0", "\\0")
     clean = reason.encode("utf-8", "backslashreplace").decode()
-    if isinstance(error, UndoFailed):
-        return Failed(error.code, str(error)[:REASON_CHARS_MAX])
     if final(error):
         code = error.code if isinstance(error, SemelError) else HandlerFailed.code
         return Failed(code, clean[:REASON_CHARS_MAX], retryable=False)
+    if isinstance(error, UndoFailed | NotifyFailed):  # told in a sentence, without frames
+        after = getattr(error, "retry_after", None)
+        return Failed(error.code, str(error)[:REASON_CHARS_MAX], after=after)
     return Failed(HandlerFailed.code, clean[:REASON_CHARS_MAX])

@@ -20,6 +20,7 @@ from semel.errors import BadRequest, OurFault, SemelError
 from semel.ops import leash
 from semel.ops.cli import (
     agent,
+    approval,
     bench,
     db,
     event,
@@ -29,6 +30,7 @@ from semel.ops.cli import (
     run,
     schema,
     screen,
+    steer,
     token,
     up,
     watch,
@@ -40,7 +42,7 @@ INTERRUPTED = 130
 _Misuse = cast("type[Exception]", typer.BadParameter.__base__)
 
 #: Verbs that have a file of their own: importing it adds them to their noun.
-VERBS = (legacy.import_legacy, watch.watch)
+VERBS = (legacy.import_legacy, steer.signal, watch.watch)
 
 app = typer.Typer(
     help="Work that happens exactly once and survives crashes, on PostgreSQL.",
@@ -56,6 +58,7 @@ command(app, "migrate")(schema.migrate)
 app.add_typer(db.db, name="db")
 app.add_typer(run.run, name="run")
 app.add_typer(event.event, name="event")
+app.add_typer(approval.approval, name="approval")
 app.add_typer(agent.agent, name="agent")
 app.add_typer(token.token, name="token")
 command(app, "doctor")(look.doctor)

@@ -11,7 +11,7 @@ from semel.db.execute import run
 from semel.edges import replay as edge
 from semel.errors import NoSuchEvent
 from semel.model import Verdict
-from semel.ops.cli import timeline
+from semel.ops.cli import plot, timeline
 from semel.ops.cli.command import Desk, Id, command, group
 from semel.ops.cli.run import Limit
 
@@ -172,9 +172,7 @@ def _said(one: dict[str, Any], *, dry_run: bool) -> str:
             False: ", as the first run",
             None: "",
         }[one["differs"]]
-        return (
-            f"{what} of {one['agent']}{versus}: {one['reason']}\n{timeline.value(one['input'])}"
-        )
+        return f"{what} of {one['agent']}{versus}: {one['reason']}\n{plot.value(one['input'])}"
     would = "would be " if dry_run else ""
     run_id = f"; its run is {one['run_id']}" if one["run_id"] else ", and no run"
     return f"{would}{one['verdict']}{run_id}: {one['reason']}"

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -22,10 +22,13 @@ import typer
 from semel import log
 from semel.config import Settings
 from semel.db.execute import translated
+from semel.db.link import Link
+from semel.edges.notifiers.notify import AGENT, ATTEMPTS_MAX, notify_agent
 from semel.errors import BadConfig, SemelError
 from semel.ops import place
 from semel.ops.cli.command import Desk
 from semel.runtime.app import App, load
+from semel.runtime.handlers import Backoff
 from semel.runtime.upkeep import Upkeep
 from semel.runtime.worker import work
 
@@ -59,7 +62,21 @@ def worker(desk: Desk, app: Target) -> None:
     beside(app)
     loaded = _loaded(app)
     with _process(desk, desk.settings) as settings:
+        serve_notifications(loaded, settings)
         work(loaded, settings, target=app, dsn=settings.dsn or "")
+
+
+def serve_notifications(app: App, settings: Settings) -> None:
+    """Have *app*'s worker send what approvals ask to be sent, where notifiers are configured."""
+    if not settings.notifiers:
+        return
+    link = Link(settings.dsn or "", name="semel-notify", prepare=not settings.pooler)
+    app.builtin(
+        AGENT,
+        notify_agent(settings, link),
+        max_attempts=ATTEMPTS_MAX,
+        backoff=Backoff(cap=timedelta(seconds=30)),
+    )
 
 
 def upkeep(

@@ -1,6 +1,10 @@
-"""`semel run`: start, list, show with all that happened, cancel, retry; `watch` is next door."""
+"""
+`semel run`: start, list, show with all that happened, cancel, retry.
 
-from typing import Annotated, Any, Literal
+`watch` is next door, and what is said to a run in steer.py.
+"""
+
+from typing import Annotated, Any
 from uuid import UUID
 
 import psycopg
@@ -11,21 +15,12 @@ from semel.core.text import load
 from semel.db import execute
 from semel.edges import start as edge
 from semel.errors import BadRequest, KeyConflict, NoSuchRun, RunRefused
+from semel.model import RunKind, RunStatus
 from semel.ops.cli import timeline
 from semel.ops.cli.command import Desk, Id, command, group
 
 run = group("Runs.")
 
-Status = Literal[
-    "PENDING",
-    "RUNNING",
-    "WAITING_TOOL",
-    "WAITING_APPROVAL",
-    "RESUMED",
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-]
 Limit = Annotated[int, typer.Option(min=1, max=reads.PAGE_MAX, help="How many, newest first.")]
 #: What is said of a run that was there.
 _FOUND = {
@@ -40,6 +35,7 @@ _COLUMNS = (
     "attempt_count",
     "created_at",
     "failure_code",
+    "kind",
 )
 
 
@@ -110,9 +106,12 @@ def start(
 @command(run, "list")
 def list_(
     desk: Desk,
-    status: Annotated[Status | None, typer.Option(help="Only those in this state.")] = None,
+    status: Annotated[RunStatus | None, typer.Option(help="Only those in this state.")] = None,
     agent: Annotated[
         str | None, typer.Option(metavar="A", help="Only those of this agent.")
+    ] = None,
+    kind: Annotated[
+        RunKind | None, typer.Option(help="Only these: work, child, notify or undo.")
     ] = None,
     limit: Limit = reads.PAGE,
 ) -> None:
@@ -120,7 +119,7 @@ def list_(
     with desk.connection() as conn:
         found: list[dict[str, Any]] = []
         for project in desk.projects(conn):
-            call = reads.list_runs(project, status=status, agent=agent, limit=limit)
+            call = reads.list_runs(project, status=status, agent=agent, kind=kind, limit=limit)
             page = execute.run(conn, call)
             found += page
     found.sort(key=lambda record: str(record["run_id"]), reverse=True)
@@ -129,7 +128,7 @@ def list_(
 
 @command(run, "show")
 def show(desk: Desk, run_id: Id) -> None:
-    """One run: its events, attempts and steps, and how it ended."""
+    """One run and all that happened to it, as one story."""
     with desk.connection() as conn:
         record = execute.run(conn, story.show_run(project_of(desk, conn, run_id), run_id))
     if record is None:

@@ -1,18 +1,17 @@
 """
 Timeline: a run or an event as a story for a person, oldest first.
 
-Works on the records of `semel.core.reads`; decides nothing and asks nothing.
+Works on the records of `semel.core.reads` and `story`; decides nothing and asks nothing. What a
+run waited for, said and undid is worded in plot.py.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-Record = Mapping[str, Any]
+from semel.ops.cli import plot
+from semel.ops.cli.plot import Record, cut, moment, value
 
-#: Of an input, a result or a reason, this much is shown; --json has the whole.
-TEXT_CHARS_MAX = 1000
 #: Of many deliveries, this many are shown.
 DELIVERIES_MAX = 20
 #: A provider's id is readable at its beginning.
@@ -26,6 +25,7 @@ def of_run(run: Record) -> str:
     head = [
         f"run       {run['run_id']}",
         f"agent     {run['agent']} in project {run['project_id']}, priority {run['priority']}",
+        *plot.family(run),
         f"status    {run['status']}{_cause(run)}",
         f"attempts  {run['attempt_count']} of {run['max_attempts']}, fence {run['fence']}",
         f"input     {value(run['input'])}",
@@ -37,10 +37,11 @@ def of_run(run: Record) -> str:
         *(_event(event) for event in run["events"]),
         *_deliveries(run["deliveries"]),
         *(_attempt(attempt) for attempt in run["attempts"]),
-        *(_step(step) for step in run["steps"]),
+        *plot.moments(run),
     ]
     if run["finished_at"]:
         moments.append((run["finished_at"], str(run["status"])))
+    moments += plot.aftermath(run)
     return "\n".join([*head, "", *_lines(moments)])
 
 
@@ -120,16 +121,11 @@ def deliveries(found: Sequence[Record]) -> list[str]:
     return _lines(_deliveries(found))
 
 
-def moment(at: str | None) -> str:
-    """A time to the second, in UTC."""
-    return f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%SZ}" if at else "-"
-
-
 def _lines(moments: Iterable[tuple[str | None, str]]) -> list[str]:
     ordered = sorted(
         moments, key=lambda one: datetime.fromisoformat(one[0]) if one[0] else LAST
     )
-    return [f"{moment(at)}  {said}" for at, said in ordered]
+    return [f"{moment(at):20}  {said}" for at, said in ordered]
 
 
 def _event(event: Record) -> tuple[str | None, str]:
@@ -149,7 +145,7 @@ def _alerts(content: Any) -> str:
         ]
     except (TypeError, LookupError):
         return value(content)
-    return _cut(", ".join(names))
+    return cut(", ".join(names))
 
 
 def _deliveries(found: Sequence[Record]) -> list[tuple[str | None, str]]:
@@ -172,33 +168,14 @@ def _attempt(attempt: Record) -> tuple[str | None, str]:
     if attempt["ended_at"]:
         said += f" at {moment(attempt['ended_at'])[11:]}"
     cause = " ".join(str(attempt[name]) for name in ("code", "reason") if attempt[name])
-    return attempt["claimed_at"], f"{said}\n{' ' * 32}{_cut(cause)}" if cause else said
-
-
-def _step(step: Record) -> tuple[str | None, str]:
-    said = f"step      {step['step_key']}: {step['entry']} in attempt {step['attempt']}"
-    return step["recorded_at"], f"{said} {value(step['content'])}"
+    return attempt["claimed_at"], f"{said}\n{' ' * 32}{cut(cause)}" if cause else said
 
 
 def _cause(run: Record) -> str:
     return (
-        f" {run['failure_code']} {_cut(str(run['failure_reason']))}"
+        f" {run['failure_code']} {cut(str(run['failure_reason']))}"
         if run["failure_code"]
         else ""
-    )
-
-
-def value(told: Any) -> str:
-    """An input or a result, as JSON cut to what one reads."""
-    return _cut(json.dumps(told, ensure_ascii=False))
-
-
-def _cut(said: str) -> str:
-    whole = said.partition("\n")[0]
-    return (
-        whole
-        if len(whole) <= TEXT_CHARS_MAX
-        else whole[:TEXT_CHARS_MAX] + "… (--json shows all)"
     )
 
 

@@ -13,8 +13,8 @@ from semel.db.execute import run as ask
 from semel.errors import NoSuchRun
 from semel.ops.cli import screen
 from semel.ops.cli.command import Desk, command, parse_id
+from semel.ops.cli.plot import moment
 from semel.ops.cli.run import project_of, run
-from semel.ops.cli.timeline import moment
 
 LOOK_SECONDS = 0.5
 #: Of the runs seen live, so many are asked about again.

@@ -107,10 +107,13 @@ begin
             (select count(*)::int from semel.approval_vote as v where v.project_id = p_project
              and v.approval_id = a.approval_id and v.decision = 'approve'),
             a.approvers, a.requester, v_recipient, a.created_at, a.expires_at, a.decided_at,
+            -- Of a rejection, who rejected: others may have approved before.
             array(select v.voter from semel.approval_vote as v where v.project_id = p_project
-                  and v.approval_id = a.approval_id order by v.voted_at, v.voter),
+                  and v.approval_id = a.approval_id and (a.state <> 'REJECTED' or v.decision = 'reject')
+                  order by v.voted_at, v.voter),
             (select v.reason from semel.approval_vote as v where v.project_id = p_project
-             and v.approval_id = a.approval_id and v.reason is not null order by v.voted_at desc limit 1),
+             and v.approval_id = a.approval_id and (a.state <> 'REJECTED' or v.decision = 'reject')
+             and v.reason is not null order by v.voted_at desc limit 1),
             extract(epoch from a.expires_at - v_now)::double precision
         from semel.approval as a where a.project_id = p_project and a.approval_id = v_id;
 end
