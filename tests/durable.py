@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from fix_world import LEASE, Conn, one, second, start_run
 from semel.core import approvals, claims, runs, steps, transitions, waits
-from semel.core.approvals import Decided, Link
+from semel.core.approvals import Approval, Decided, Link
 from semel.core.steps import Entry
 from semel.core.waits import Question, Wait
 from semel.db.execute import run
@@ -31,7 +31,9 @@ _TABLES = (
 )
 
 
-def claim_all(conn: Conn, worker: str = "w1", *, agent: str = "a", at: float = 0) -> list[Claim]:
+def claim_all(
+    conn: Conn, worker: str = "w1", *, agent: str = "a", at: float = 0
+) -> list[Claim]:
     """Claim whatever is ready of *agent*, suspects too."""
     call = claims.run_claim(
         "p", agent, worker, limit=99, lease=LEASE, lanes=ANYWHERE, now=second(at)
@@ -71,6 +73,10 @@ def record(
     return run(conn, steps.step_record("p", held.worker, rows, now=second(at)))
 
 
+def seconds(due: float | None) -> timedelta | None:
+    return None if due is None else timedelta(seconds=due)
+
+
 def sleep(key: str = "nap", due: float = 60) -> Wait:
     return Wait(key=key, kind="sleep", due=timedelta(seconds=due))
 
@@ -81,14 +87,12 @@ def retry(key: str = "s", due: float = 60) -> Wait:
 
 def hear(key: str = "go", name: str = "go", due: float | None = None) -> Wait:
     """The wait for a signal."""
-    return Wait(
-        key=key, kind="signal", name=name, due=due and timedelta(seconds=due)
-    )
+    return Wait(key=key, kind="signal", name=name, due=seconds(due))
 
 
 def join(key: str, child: UUID, due: float | None = None) -> Wait:
     """The wait for a child."""
-    return Wait(key=key, kind="child", child=child, due=due and timedelta(seconds=due))
+    return Wait(key=key, kind="child", child=child, due=seconds(due))
 
 
 def asking(key: str = "ok", ttl: float = TTL, digest: str = "sha256:aa", **more: Any) -> Wait:
@@ -113,7 +117,13 @@ def park(
 
 
 def say(
-    conn: Conn, run_id: UUID, name: str = "go", content: Any = None, *, at: float = 0, **more: Any
+    conn: Conn,
+    run_id: UUID,
+    name: str = "go",
+    content: Any = None,
+    *,
+    at: float = 0,
+    **more: Any,
 ) -> str:
     """Send a signal; answers its outcome."""
     call = waits.signal_send("p", run_id, name, content, now=second(at), **more)
@@ -173,7 +183,13 @@ def cancel(conn: Conn, run_id: UUID, *, at: float = 0) -> tuple[str, str | None]
 
 
 def spawn(
-    conn: Conn, held: Claim, key: str = "child", agent: str = "kid", *, at: float = 0, **more: Any
+    conn: Conn,
+    held: Claim,
+    key: str = "child",
+    agent: str = "kid",
+    *,
+    at: float = 0,
+    **more: Any,
 ) -> tuple[UUID | None, str]:
     """Start a child as the step *key* of *held*."""
     call = steps.child_start(
@@ -198,7 +214,30 @@ def undo_of(conn: Conn, run_id: UUID) -> UUID:
 def everything(conn: Conn, but: Sequence[str] = ()) -> dict[str, list[Any]]:
     """Every row of every table that a run has to do with."""
     return {
-        table: conn.execute(f"select * from semel.{table} as t order by t::text").fetchall()  # type: ignore[arg-type]
+        table: conn.execute(f"select * from semel.{table} as t order by t::text").fetchall()
         for table in _TABLES
         if table not in but
     }
+
+
+def ask(conn: Conn, **more: Any) -> tuple[Claim, Wait]:
+    """A run that waits for an approval."""
+    held = begin(conn)
+    question = asking(**more)
+    assert [("ok", "parked", None)] == park(conn, held, question)
+    return held, question
+
+
+def read(conn: Conn, by: Any, at: float = 0) -> Approval | None:
+    """What an id or a link asks."""
+    how: dict[str, Any] = {"link": by} if isinstance(by, Link) else {"approval_id": by}
+    return run(conn, approvals.approval_read("p", now=second(at), **how))
+
+
+def saga(conn: Conn, **more: Any) -> Claim:
+    """A run at work, with one step done and one that may be."""
+    held = begin(conn, **more)
+    record(
+        conn, held, intent("s1", "unmake", 1), result("s1", "made"), intent("s2", "unsend", 2)
+    )
+    return held

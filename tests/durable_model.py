@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from durable_records import ModelApproval, ModelSignal, ModelWait
 from fix_world import DEAD, NOW
 from run_model import Hold, ModelRun, RunModel
 
@@ -27,36 +28,6 @@ def undo_of(run_id: UUID) -> UUID:
     made[6] = 0x70 | digest[0] % 16
     made[8] = 0x80 | digest[2] % 64
     return UUID(bytes=bytes(made))
-
-
-@dataclass
-class ModelWait:
-    kind: str
-    due_at: datetime | None
-    created_at: datetime
-    name: str | None = None
-    child: UUID | None = None
-
-
-@dataclass
-class ModelSignal:
-    name: str
-    content: int
-    key: str | None
-    taken_by: str | None = None
-
-
-@dataclass
-class ModelApproval:
-    run_id: UUID
-    key: str
-    digest: str
-    need: int
-    approvers: tuple[str, ...] | None
-    requester: str | None
-    expires_at: datetime
-    state: str = "PENDING"
-    votes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -145,7 +116,7 @@ class DurableModel(RunModel):
         parent = self.runs.get(one.parent) if one.parent and one.kind == "child" else None
         if parent and parent.live:
             mine = [key for key, wait in parent.waits.items() if wait.child == one.run_id]
-            if any([self.look(parent, key) for key in sorted(mine)]):
+            if self.look_all(parent, mine):
                 parent.resume(self.now)
 
     def complete_all(self, worker: str, holds: Sequence[Hold]) -> list[str]:
@@ -174,7 +145,9 @@ class DurableModel(RunModel):
         return told
 
     def overdue(self, now: datetime) -> set[UUID]:
-        late = [r for r in self.runs.values() if r.live and r.deadline_at and r.deadline_at <= now]
+        late = [
+            r for r in self.runs.values() if r.live and r.deadline_at and r.deadline_at <= now
+        ]
         self._patient = True
         for one in sorted(late, key=lambda one: one.run_id):
             if one.status == "RUNNING":
@@ -247,6 +220,10 @@ class DurableModel(RunModel):
         self.approvals[name] = asked
         self.notices.append(name)
 
+    def look_all(self, one: Life, keys: Iterable[str]) -> bool:
+        """Look at each of them; answers whether any is over."""
+        return sum(self.look(one, key) for key in sorted(keys)) > 0
+
     def look(self, one: Life, key: str) -> bool:
         """Whether a wait is over; then its answer is in the journal, and the wait gone."""
         wait = one.waits[key]
@@ -270,7 +247,9 @@ class DurableModel(RunModel):
 
     # -- from outside ----------------------------------------------------------------------
 
-    def say(self, run_id: UUID, name: str, content: int, key: str | None) -> tuple[str, str | None]:
+    def say(
+        self, run_id: UUID, name: str, content: int, key: str | None
+    ) -> tuple[str, str | None]:
         one = self.runs.get(run_id)
         if not one:
             return "unknown", None
@@ -287,18 +266,14 @@ class DurableModel(RunModel):
             one.resume(self.now)
         return "won", was
 
-    def decide(self, name: UUID, word: str, voter: str, digest: str | None) -> tuple[str, str | None]:
+    def decide(
+        self, name: UUID, word: str, voter: str, digest: str | None
+    ) -> tuple[str, str | None]:
         asked = self.approvals.get(name)
         if not asked:
             return "unknown", None
-        if asked.state in {"APPROVED", "REJECTED"}:
-            return "already", asked.state
-        if asked.state == "EXPIRED" or (asked.state == "PENDING" and self.now >= asked.expires_at):
-            return "expired", asked.state
-        if asked.state == "VOID" or digest not in {None, asked.digest}:
-            return "void", asked.state
-        if voter == asked.requester or voter not in (asked.approvers or (voter,)):
-            return "refused", asked.state
+        if refusal := asked.refusal(voter, digest, self.now):
+            return refusal, asked.state
         if word == "reject" or voter not in asked.votes:
             asked.votes[voter] = word
         if word == "reject":
@@ -314,10 +289,14 @@ class DurableModel(RunModel):
         return "won", asked.state
 
     def due(self, now: datetime, agent: str | None) -> int:
-        begun = [r for r in self.runs.values() if r.status not in WAITING and self._is_due(r, agent)]
+        begun = [
+            r for r in self.runs.values() if r.status not in WAITING and self._is_due(r, agent)
+        ]
         for one in begun:
             one.ready_at, one.due_at = now, None
-        waiting = [r for r in self.runs.values() if r.status in WAITING and self._is_due(r, agent)]
+        waiting = [
+            r for r in self.runs.values() if r.status in WAITING and self._is_due(r, agent)
+        ]
         moved = 0
         for one in sorted(waiting, key=lambda one: one.run_id):
             if one.status in WAITING:  # a child's end may have resumed it
@@ -329,12 +308,16 @@ class DurableModel(RunModel):
 
     def _wake(self, one: Life) -> bool:
         for asked in self.approvals.values():
-            if asked.run_id == one.run_id and asked.state == "PENDING" and asked.expires_at <= self.now:
+            if (
+                asked.run_id == one.run_id
+                and asked.state == "PENDING"
+                and asked.expires_at <= self.now
+            ):
                 asked.state = "EXPIRED"
                 one.end("FAILED", "E-APPROVAL-002")
                 return True
-        late = sorted(k for k, w in one.waits.items() if w.due_at and w.due_at <= self.now)
-        if any([self.look(one, key) for key in late]):
+        late = [k for k, w in one.waits.items() if w.due_at and w.due_at <= self.now]
+        if self.look_all(one, late):
             one.resume(self.now)
             return True
         one.due_at = one.first_due()
@@ -346,7 +329,13 @@ class DurableModel(RunModel):
         one = self.runs.get(run_id)
         if one and one.undo == "started":
             return "new", one.status
-        if one and one.status == "PENDING" and one.kind == "undo" and one.due_at and not one.fence:
+        if (
+            one
+            and one.status == "PENDING"
+            and one.kind == "undo"
+            and one.due_at
+            and not one.fence
+        ):
             return "refused", one.status
         told = super().retry(run_id, now)
         if one and told[0] == "won":

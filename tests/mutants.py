@@ -48,8 +48,34 @@ SUITE = [
     "tests/races/test_interleavings.py",
     "tests/sql/test_plans.py",
 ]
-#: What sees most of a mutant of the inbox, and goes first there.
+#: What sees most of a mutant of the inbox, or of a durable run, and goes first there.
 INBOX = [path for path in SUITE if "inbox" in path]
+DURABLE = [
+    "tests/sql/test_steps.py",
+    "tests/sql/test_waits.py",
+    "tests/sql/test_signals.py",
+    "tests/sql/test_approvals.py",
+    "tests/sql/test_approval_links.py",
+    "tests/sql/test_children.py",
+    "tests/sql/test_undo.py",
+    "tests/sql/test_compensate.py",
+    "tests/races/test_waits.py",
+    "tests/races/test_decisions.py",
+    "tests/races/test_durable_deadlocks.py",
+    "tests/model/test_durable_machine.py",
+]
+FIRST = {
+    ("event_", "alert_", "body_", "dedupe_", "fold_"): INBOX,
+    ("step_", "key_", "wait_", "child_", "signal_", "approval_", "undo_"): DURABLE,
+    (
+        "run_park",
+        "run_resume",
+        "run_spawn",
+        "run_lock",
+        "run_compensate",
+        "run_stopped",
+    ): DURABLE,
+}
 TEMPLATE = "SEMEL_TEST_TEMPLATE"
 
 
@@ -104,8 +130,13 @@ def try_out(server: embedded.Server, home: Path, number: int, name: str | None) 
             TEMPLATE: database,
         }
         options = ["-x", "-q", "-p", "mutants", "-p", "no:randomly", "-p", "no:cacheprovider"]
-        inbox = (name or "").startswith(("event_", "alert_", "body_", "dedupe_", "fold_"))
-        suite = dict.fromkeys([*INBOX, *SUITE] if inbox else SUITE)
+        first = [
+            path
+            for beginnings, paths in FIRST.items()
+            if (name or "").startswith(beginnings)
+            for path in paths
+        ]
+        suite = dict.fromkeys([*first, *SUITE, *DURABLE])
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *suite],
             cwd=ROOT,

@@ -55,6 +55,7 @@ class Offer:
     delay: timedelta | None = None  # ready only after this, from now
     deadline: timedelta | None = None  # failed when it has not ended by then, from now
     unique: str | None = None  # one live run of the agent for it; another start finds that run
+    correlation: str | None = None  # of one key, and a joining agent: told to its live run
     compare: bool = False  # the same id with other (agent, input), and no more, is a conflict
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)  # secrets already taken out
@@ -128,6 +129,7 @@ class Claim:
     kind: str = "work"  # or undo, notify, child
     parent: UUID | None = None  # the run it belongs to
     journal: str | None = None  # its steps so far as JSON text, see sql/functions/claims.sql
+    version: str = ""  # of the code that had begun it before this claim; '': of none
 
 
 #: Lanes from here on hold suspects: runs whose last worker was lost, to be executed alone.
@@ -142,6 +144,7 @@ class Hint:
     agent: str
     lane: int | None  # None: due, and not yet ready
     ready_at: datetime  # of the first run there
+    version: str = ""  # of the code that began them; '': of none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

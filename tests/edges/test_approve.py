@@ -19,6 +19,7 @@ from semel.core.approvals import Link
 from semel.db.execute import run
 from semel.edges import approve, approve_page
 from semel.edges.bucket import Buckets
+from semel.ops.server import application, configured
 from web import Web, count, settings, web
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -601,3 +602,9 @@ def test_the_policy_allows_the_page_s_own_style_and_script(client: Web, conn: Co
     assert f"script-src '{approve_page._sha256(script)}'" in policy
     assert "style=" not in page
     assert "onclick" not in page
+
+
+def test_the_server_keeps_no_access_log(dsn: str) -> None:
+    told = settings(dsn)
+
+    assert configured(told, application(told)).access_log is False

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from typer.main import get_command
 
+from fix_world import Conn, one
 from semel import App, Run
 from semel.config import (
     ApprovalSettings,
@@ -31,6 +32,7 @@ from semel.errors import tree
 from semel.ops.cli import app as commands
 from semel.ops.cli.up import curl
 from semel.runtime.app import load as load_app
+from semel.testing import POINTS, World
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -222,17 +224,72 @@ def test_a_link_leads_to_a_page(page: Path) -> None:
 
 
 def a_run(value: Any) -> Run:
-    return Run(id=UUID(int=1), project="p", agent="triage", input=value, attempt=1, fence=1)
+    return Run(
+        id=UUID(int=1), project="p", agent="triage", input=value, attempt=1, fence=1, worker="w"
+    )
 
 
-def test_the_example_reports_on_its_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("node", "decision", "status", "done"),
+    [
+        ("node1", "approve", "COMPLETED", ["drained", "restarted"]),
+        ("node1", "reject", "COMPLETED", []),
+        ("node9", "approve", "FAILED", ["drained", "restarted", "put back"]),
+    ],
+)
+@pytest.mark.parametrize("crash", [None, *POINTS])
+def test_the_example_asks_acts_and_undoes(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    dsn: str,
+    node: str,
+    decision: Any,
+    status: str,
+    done: list[str],
+    crash: str | None,
+) -> None:
+    """Each act once, wherever the worker dies after the decision."""
     monkeypatch.setenv("ONCALL_SECONDS", "0")
-    triage = load_app(str(ROOT / "examples/oncall.py")).agents["triage"]
-    alert = json.loads(text("examples/alert.json"))
+    monkeypatch.setenv("SEMEL_HOME", str(tmp_path))
+    app = load_app(str(ROOT / "examples/oncall.py"))
+    alert = json.loads(text("examples/alert.json").replace("node1", node))
 
-    report = asyncio.run(triage.handler(a_run(alert)))
+    async def story() -> Any:
+        async with World(app, dsn) as world:
+            run_id = await world.start("triage", alert)
+            await world.drain()
+            assert (await world.run(run_id)).status == "WAITING_APPROVAL"
+            assert world.letters[0].action == {"restart": node}
+            await world.decide(run_id, decision, voter="alice")
+            if crash:
+                world.crash_at(crash)
+            await world.drain()
+            world.advance(seconds=31)
+            await world.drain()
+            return await world.run(run_id)
 
-    assert report == {"title": "HighCPU", "where": ["node1"], "firing": 1, "attempt": 1}
+    run = asyncio.run(story())
+
+    assert run.status == status, run.failure_reason
+    if status == "COMPLETED":
+        assert run.result["title"] == "HighCPU"
+        assert run.result.get("approved by") == (["alice"] if decision == "approve" else None)
+    log = tmp_path / "cluster.log"
+    acts = log.read_text().splitlines() if log.exists() else []
+    assert [act.partition("  ")[0] for act in acts] == [f"{node} {what}" for what in done]
+
+
+def test_the_example_does_not_ask_about_what_is_over(dsn: str, tmp_path: Path) -> None:
+    app = load_app(str(ROOT / "examples/oncall.py"))
+    alert = json.loads(text("examples/alert.json").replace('"firing"', '"resolved"'))
+
+    async def story() -> Any:
+        async with World(app, dsn) as world:
+            run_id = await world.start("triage", alert)
+            await world.drain()
+            return await world.run(run_id)
+
+    assert asyncio.run(story()).result == {"title": "HighCPU", "node": "node1", "firing": 0}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
@@ -245,6 +302,31 @@ def test_the_first_application_on_a_page_runs(page: str) -> None:
     app: App = names["app"]
     result = asyncio.run(app.agents["triage"].handler(a_run({"alerts": [{}]})))
     assert list(result.values()) == [1]
+
+
+def test_the_application_that_the_readme_lets_grow_runs(dsn: str, conn: Conn) -> None:
+    conn.execute("create table public.restarts (run_id uuid, node text)")
+    program = next(block for block in blocks("README.md", "python") if "run.step" in block)
+    app = App()
+    names: dict[str, Any] = {
+        "app": app,
+        "Run": Run,
+        "diagnose": lambda alert: {"node": alert["node"]},
+        "drain": lambda node: None,
+        "put_back": app.compensation("put back")(lambda node: None),
+    }
+    exec(compile(program, "README.md", "exec"), names)
+
+    async def story() -> Any:
+        async with World(app, dsn) as world:
+            run_id = await world.start("triage", {"node": "node1"})
+            await world.drain()
+            await world.decide(run_id, "approve")
+            await world.drain()
+            return await world.run(run_id)
+
+    assert asyncio.run(story()).result == {"node": "node1"}
+    assert one(conn, "select node from public.restarts") == "node1"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mutants import ROOT, SUITE, mutate
+from mutants import DURABLE, ROOT, SUITE, mutate
 from mutations import MUTATIONS
 
 
@@ -14,4 +14,4 @@ def test_each_mutation_finds_its_text_once(name: str) -> None:
 def test_there_are_enough_of_them_over_all_functions() -> None:
     assert len(MUTATIONS) >= 60
     assert len({mutation.function for mutation in MUTATIONS.values()}) >= 25
-    assert all((ROOT / path).exists() for path in SUITE)
+    assert all((ROOT / path).exists() for path in (*SUITE, *DURABLE))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from fix_world import Conn, start_run
+from asking import ask, claimed, link
+from fix_world import Conn, one, start_run
 from semel.config import NotifierSettings, Settings, Source, load
-from semel.core import recovery, workers
+from semel.core import recovery, runs, steps, workers
 from semel.db.execute import run
 from semel.ops.doctor import Check, examine
 
@@ -136,3 +137,40 @@ def test_a_notifier_is_looked_up_and_judged_and_nothing_is_sent(settings: Settin
     assert (bare.status, "set the variable NO_SUCH_VARIABLE" in bare.detail) == ("FAIL", True)
     assert bare.remedy == "mend [notifiers.bare]"
     assert (checks["links"].status, "public_url" in checks["links"].remedy) == ("note", True)
+
+
+def test_an_approval_that_nobody_was_told_of_is_named(settings: Settings, conn: Conn) -> None:
+    minutes = [
+        one(conn, "select clock_timestamp() - make_interval(mins => %s)", n) for n in (2, 0)
+    ]
+    silent = ask(conn, agent="a", now=minutes[0])
+    ask(conn, agent="b", now=minutes[1])  # asked a moment ago
+    ask(conn, agent="c", now=minutes[0], notify=())  # decided by its id
+
+    check = found(settings)["approvals"]
+    link(conn, silent)
+
+    assert check.status == "FAIL"
+    assert check.detail == "open for 60 s without a link sent to anybody: p (1)"
+    assert found(settings)["approvals"].status == "ok"
+
+
+@pytest.mark.parametrize("code", ["E-STEP-001", "E-RUN-006"])
+def test_a_compensation_that_is_held_or_failed_is_named(
+    settings: Settings, conn: Conn, code: str
+) -> None:
+    run_id = start_run(conn)
+    claim = claimed(conn)
+    intent = steps.Entry("pay", "intent", content='{"undo": "refund"}')
+    run(conn, steps.step_record("p", "w", [(run_id, claim.fence, intent)]))
+    run(conn, runs.run_fail(claim, code, "boom", retryable=False))
+    wanted = f"1 held, the last of run {run_id}"
+    if code != "E-STEP-001":
+        assert found(settings)["compensations"].status == "ok"
+        undo = claimed(conn)
+        run(conn, runs.run_fail(undo, "E-STEP-006", "down", retryable=False))
+        wanted = f"1 failed, the last is run {undo.run_id}"
+
+    check = found(settings)["compensations"]
+
+    assert (check.status, check.detail) == ("FAIL", wanted)

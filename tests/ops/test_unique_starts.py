@@ -8,7 +8,7 @@ import pytest
 
 from fix_cli import Semel
 from fix_world import LEASE, Conn
-from semel.core import claims, deliveries, runs, story, tokens, transitions
+from semel.core import claims, deliveries, reads, runs, story, tokens, transitions
 from semel.db.execute import run
 from semel.edges.replay import replay
 from web import Web, count, settings, verdict, web

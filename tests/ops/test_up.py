@@ -73,8 +73,9 @@ class Up:
             cwd=self.home.parent,
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
+        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def post(self) -> tuple[int, dict[str, Any]]:
@@ -87,6 +88,39 @@ class Up:
         )
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, json.loads(answer.read())
+
+    def show(self, run_id: str) -> Any:
+        return self.semel("run", "show", run_id, "--json")
+
+    def ended(self, run_id: str) -> Any:
+        return until(lambda: (shown := self.show(run_id))["finished_at"] and shown)
+
+    def asked(self, run_id: str) -> str:
+        """What the run asks, once it does."""
+        until(lambda: self.show(run_id)["status"] == "WAITING_APPROVAL")
+        return str(self.show(run_id)["approvals"][-1]["approval_id"])
+
+    def approve(self, approval_id: str) -> None:
+        self.semel("approval", "approve", approval_id, "--as", "alice", "--json")
+
+    def acts(self) -> list[str]:
+        """What the example has done to its nodes."""
+        lines = Path(self.home, "cluster.log").read_text().splitlines()
+        return [line.partition("  ")[0] for line in lines]
+
+    def shell(self, script: str) -> str:
+        """What a line of the docs says here."""
+        words = script.replace(".venv/bin/semel", f"{sys.executable} -m semel")
+        done = subprocess.run(
+            ["bash", "-ec", words.replace(".semel/", f"{self.home}/")],
+            env=self.environ,
+            cwd=EXAMPLES.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def processes(self) -> list[str]:
         """Every process that has to do with this home."""
@@ -123,20 +157,17 @@ def test_one_command_makes_an_alert_one_finished_run(up: Callable[..., Up]) -> N
 
     first, second = one.post(), one.post()
     run_id = first[1]["run_id"]
-    shown = until(
-        lambda: (s := one.semel("run", "show", run_id, "--json"))["finished_at"] and s
-    )
+    one.approve(one.asked(run_id))
+    shown = one.ended(run_id)
 
     assert (first[0], first[1]["duplicate"]) == (201, False)
     assert second[0] == 200
     assert second[1]["duplicate"]
     assert (run_id, "E-IDEMPOTENT-001") == (second[1]["run_id"], second[1]["code"])
-    assert (
-        shown["status"],
-        shown["attempt_count"],
-        len(shown["attempts"]),
-    ) == ("COMPLETED", 1, 1)
+    assert (shown["status"], shown["attempt_count"]) == ("COMPLETED", 1)
+    assert [each["outcome"] for each in shown["attempts"]] == ["parked", "completed"]
     assert shown["result"]["title"] == "HighCPU"
+    assert one.acts() == ["node1 drained", "node1 restarted"]
 
     # A worker that is killed comes back, and the terminal's Ctrl-C leaves nothing behind.
     killed = one.pid_of("worker")
@@ -149,8 +180,8 @@ def test_one_command_makes_an_alert_one_finished_run(up: Callable[..., Up]) -> N
     until(lambda: not one.processes(), within=15)
 
 
-def lines_to_paste(page: str) -> list[str]:
-    text = (EXAMPLES.parent / page).read_text().partition("## Kill it and see\n")[2]
+def lines_to_paste(page: str, heading: str = "Kill it and see") -> list[str]:
+    text = (EXAMPLES.parent / page).read_text().partition(f"## {heading}\n")[2]
     return re.findall(r"^\$ (.*?)(?:  +#.*)?$", text.partition("\n## ")[0], re.MULTILINE)
 
 
@@ -171,30 +202,58 @@ def test_what_the_readme_says_about_killing_a_worker_is_what_happens(
 
     one = up(ONCALL_SECONDS="4", SEMEL_WORKER_LEASE="3s")
 
-    def shell(script: str) -> str:
-        words = script.replace(".venv/bin/semel", f"{sys.executable} -m semel")
-        return subprocess.run(
-            ["bash", "-ec", words],
-            env=one.environ,
-            cwd=EXAMPLES.parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+    def killed() -> None:
+        worker = one.pid_of("worker")
+        words = Path("/proc", str(worker), "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        assert re.search("semel worker", words)
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: one.pid_of("worker") != worker)
 
-    run_id = shell(f"{start}\necho $RUN_ID").strip()
-    until(lambda: one.semel("run", "show", run_id, "--json")["status"] == "RUNNING")
-    worker = one.pid_of("worker")
-    words = Path("/proc", str(worker), "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    assert re.search("semel worker", words)
-    os.kill(worker, signal.SIGKILL)
-    ended = until(
-        lambda: (s := one.semel("run", "show", run_id, "--json"))["finished_at"] and s
-    )
+    run_id = one.shell(f"{start}\necho $RUN_ID").strip()
+    until(lambda: one.show(run_id)["status"] == "RUNNING")
+    killed()
+    one.approve(one.asked(run_id))
+    until(lambda: one.acts() == ["node1 drained", "node1 restarted"])
+    killed()
+    ended = one.ended(run_id)
 
-    assert (ended["status"], ended["attempt_count"]) == ("COMPLETED", 2)
-    assert [each["outcome"] for each in ended["attempts"]] == ["lost", "completed"]
-    assert "was lost" in shell(f"RUN_ID={run_id}; {show}")
+    assert (ended["status"], ended["attempt_count"]) == ("COMPLETED", 3)
+    outcomes = [each["outcome"] for each in ended["attempts"]]
+    assert outcomes == ["lost", "parked", "lost", "completed"]
+    assert one.acts() == ["node1 drained", "node1 restarted"]
+    assert "was lost" in one.shell(f"RUN_ID={run_id}; {show}")
+
+
+@pytest.mark.timeout(120)
+def test_what_the_readme_says_about_deciding_is_what_happens(up: Callable[..., Up]) -> None:
+    """Its lines in their order; what they print are the ids that the next ones need."""
+    one = up()
+    run_id = one.post()[1]["run_id"]
+    said: list[str] = []
+    for line in lines_to_paste("README.md", "Decide"):
+        if line.startswith(".venv/bin/semel approval list"):
+            approval_id = one.asked(run_id)
+        if "run show" in line:
+            one.ended(run_id)
+        words = line.replace("APPROVAL_ID", approval_id).replace("RUN_ID", run_id)
+        said.append(one.shell(words))
+        if "run start" in line:
+            run_id = said[-1].strip()
+        if "approval list" in line:
+            assert approval_id in said[-1]
+        if "run show RUN_ID" in line and "FAILED" in said[-1]:
+            undo = one.show(run_id)["compensation"]["run_id"]
+            assert one.ended(undo)["result"] == {"undone": ["drain"]}
+
+    shown = [each for each in said if each.startswith("run  ")]
+    assert [re.findall(r"^status +(\w+)", each, re.MULTILINE)[0] for each in shown] == [
+        "COMPLETED",
+        "COMPLETED",
+        "FAILED",
+    ]
+    assert "it does that every night" in shown[1]
+    node1, node9 = ["node1 drained", "node1 restarted"], ["node9 drained", "node9 restarted"]
+    assert one.acts() == [*node1, *node9, "node9 put back"]
 
 
 @pytest.mark.parametrize("program", ["import nosuch_module", "x = 1", "x = ("])

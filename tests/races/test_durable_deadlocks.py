@@ -99,7 +99,12 @@ class Lives:
             what = [
                 Wait(key=f"signal {chance.randrange(9)}", kind="signal", name="go"),
                 Wait(key=f"sleep {chance.randrange(9)}", kind="sleep", due=SOON),
-                Wait(key=f"ask {chance.randrange(9)}", kind="approval", due=SOON * 4, question=question),
+                Wait(
+                    key=f"ask {chance.randrange(9)}",
+                    kind="approval",
+                    due=SOON * 4,
+                    question=question,
+                ),
                 *[
                     Wait(key=f"end of {n}", kind="child", child=_child(text))
                     for n, text in enumerate(children)

@@ -25,7 +25,7 @@ class Asked(Link):
 
     async def run(self, call: Call[Any]) -> Any:
         what = call.sql.partition("semel.")[2].partition("(")[0]
-        if what == "run_hint" and len(call.args) <= 2:
+        if what == "run_hint" and len(call.args) <= 3:
             what = "look"
             self.now += self.cost
         self.asked.append(what)
@@ -44,7 +44,7 @@ def working(link: Asked, test: Callable[[Claimer], Awaitable[None]]) -> None:
 
     async def go() -> None:
         try:
-            await test(Claimer(link, ["a", "b"], LEASE))
+            await test(Claimer(link, {"a": "", "b": ""}, LEASE))
         finally:
             await link.close()
 

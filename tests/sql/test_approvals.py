@@ -1,6 +1,5 @@
 """Approvals: asked once, decided once, by who may, in time, about what was shown."""
 
-import json
 from typing import Any
 from uuid import uuid4
 
@@ -10,22 +9,22 @@ import pytest
 from durable import (
     MOMENT,
     TTL,
+    ask,
     asked,
     asking,
     begin,
     cancel,
     claim,
     claim_all,
-    complete,
     decide,
     due,
     everything,
-    fail,
     hear,
     intent,
     journal,
     mint,
     park,
+    read,
     record,
     say,
     undo_of,
@@ -33,25 +32,10 @@ from durable import (
 from fix_world import Conn, one, row, second, status
 from semel.core import approvals
 from semel.core.approvals import Link
-from semel.core.waits import Wait
 from semel.db.execute import run
 from semel.errors import BadRequest
-from semel.model import Claim
 
 NOTIFY = "semel.notify"
-
-
-def ask(conn: Conn, **more: Any) -> tuple[Claim, Wait]:
-    """A run that waits for an approval."""
-    held = begin(conn)
-    question = asking(**more)
-    assert [("ok", "parked", None)] == park(conn, held, question)
-    return held, question
-
-
-def read(conn: Conn, by: Any, at: float = 0) -> approvals.Approval | None:
-    how: dict[str, Any] = {"link": by} if isinstance(by, Link) else {"approval_id": by}
-    return run(conn, approvals.approval_read("p", now=second(at), **how))
 
 
 def votes(conn: Conn) -> list[tuple[Any, ...]]:
@@ -141,7 +125,7 @@ def test_another_project_has_no_such_approval(conn: Conn) -> None:
     _, question = ask(conn)
     link = mint(conn, asked(question))
     for how in ({"link": link}, {"approval_id": asked(question)}):
-        call = approvals.approval_decide("q", "approve", via="cli", voter="bob", **how)  # type: ignore[arg-type]
+        call = approvals.approval_decide("q", "approve", via="cli", voter="bob", **how)
         assert "unknown" == run(conn, call).outcome
 
 
@@ -193,7 +177,11 @@ def test_expiry_undoes_what_the_run_did(conn: Conn) -> None:
     due(conn, TTL)
 
     undo = row(conn, undo_of(conn, held.run_id))
-    assert ("PENDING", "undo", {"run_id": str(held.run_id), "status": "FAILED", "code": "E-APPROVAL-002"}) == (
+    assert (
+        "PENDING",
+        "undo",
+        {"run_id": str(held.run_id), "status": "FAILED", "code": "E-APPROVAL-002"},
+    ) == (
         undo["status"],
         undo["kind"],
         undo["input"],
@@ -227,7 +215,7 @@ def test_a_decision_in_time_beats_the_sweep_that_comes_late(conn: Conn) -> None:
 
 
 def test_who_saw_something_else_decides_nothing(conn: Conn) -> None:
-    held, question = ask(conn, digest="sha256:shown")
+    _, question = ask(conn, digest="sha256:shown")
     before = everything(conn)
 
     assert "void" == decide(conn, asked(question), digest="sha256:other").outcome
@@ -312,7 +300,9 @@ def test_a_question_to_nobody_in_particular_may_be_decided_by_anyone(conn: Conn)
 def test_n_of_m_takes_n_people_and_not_one_of_them_twice(conn: Conn) -> None:
     held, question = ask(conn, need=2, approvers=("ann", "bob", "cho"))
 
-    told = [decide(conn, asked(question), "approve", v, at=n) for n, v in enumerate(["ann", "ann"])]
+    told = [
+        decide(conn, asked(question), "approve", v, at=n) for n, v in enumerate(["ann", "ann"])
+    ]
     assert [("voted", "PENDING")] * 2 == [(t.outcome, t.state) for t in told]
     assert 1 == read(conn, asked(question)).approvals  # type: ignore[union-attr]
     assert "WAITING_APPROVAL" == status(conn, held.run_id)
@@ -350,119 +340,6 @@ def test_who_decided_is_kept_with_how_and_from_where(conn: Conn) -> None:
     assert "UA" == one(conn, "select user_agent from semel.approval_vote")
 
 
-# -- links and notifications -----------------------------------------------------------------
-
-
-def test_a_notification_for_each_recipient_is_made_with_the_question(conn: Conn) -> None:
-    held, question = ask(conn, notify=("ann", "bob"))
-
-    sent = claim_all(conn, agent=NOTIFY)
-
-    told = [json.loads(claim.text) for claim in sent]
-    assert [
-        {"approval_id": str(asked(question)), "recipient": name} for name in ("ann", "bob")
-    ] == sorted(told, key=lambda one: one["recipient"])
-    assert {("notify", held.run_id, 9)} == {(c.kind, c.parent, c.priority) for c in sent}
-    assert {second(TTL)} == {row(conn, c.run_id)["deadline_at"] for c in sent}
-
-
-def test_the_end_of_a_notification_does_not_wake_the_run(conn: Conn) -> None:
-    held, _ = ask(conn, notify=("ann", "bob"))
-    first, last = claim_all(conn, agent=NOTIFY)
-    complete(conn, first)
-    fail(conn, last)
-    assert "WAITING_APPROVAL" == status(conn, held.run_id)
-
-
-def mint_as(conn: Conn, held: Claim, approval: Any, link: Link, at: float = 0) -> str:
-    return run(
-        conn,
-        approvals.approval_mint(
-            "p", held.worker, held.run_id, held.fence,
-            approval_id=approval, recipient="ann", link=link, now=second(at),
-        ),
-    )  # fmt: skip
-
-
-def test_a_link_is_kept_as_a_hash_and_shows_what_it_asks(conn: Conn) -> None:
-    held, question = ask(conn, notify=("ann",), need=2)
-    sender = claim(conn, agent=NOTIFY)
-    link = Link.mint("p")
-
-    assert ["won", "won"] == [mint_as(conn, sender, asked(question), link) for _ in range(2)]
-
-    kept = conn.execute("select token_hash::text, recipient from semel.approval_token").fetchall()
-    assert [("\\x" + link.hash.hex(), "ann")] == kept
-    assert link.secret not in str(everything(conn))
-    shown = read(conn, link, at=60)
-    assert shown
-    assert (asked(question), held.run_id, "a", "restart", {"pod": "x"}, "PENDING", 2, "ann", 840.0) == (
-        shown.approval_id,
-        shown.run_id,
-        shown.agent,
-        shown.title,
-        shown.action,
-        shown.state,
-        shown.need,
-        shown.recipient,
-        shown.seconds_left,
-    )
-
-
-def test_reading_changes_nothing(conn: Conn) -> None:
-    _, question = ask(conn)
-    link = mint(conn, asked(question))
-    before = everything(conn)
-    for at in (0, TTL, 10 * TTL):
-        read(conn, link, at=at)
-    assert before == everything(conn)
-
-
-@pytest.mark.parametrize("fate", ["decided", "expired", "void", "no such"])
-def test_for_a_question_that_is_over_nothing_is_sent(conn: Conn, fate: str) -> None:
-    held, question = ask(conn, notify=("ann",))
-    sender = claim(conn, agent=NOTIFY)
-    at, about = 0.0, asked(question)
-    match fate:
-        case "decided":
-            decide(conn, about)
-        case "expired":
-            at = TTL
-        case "void":
-            cancel(conn, held.run_id)
-        case _:
-            about = uuid4()
-
-    assert "gone" == mint_as(conn, sender, about, Link.mint("p"), at)
-    assert 0 == one(conn, "select count(*) from semel.approval_token")
-
-
-def test_all_links_are_dead_with_the_decision_and_tell_it(conn: Conn) -> None:
-    _, question = ask(conn)
-    links = [mint(conn, asked(question), name) for name in ("ann", "bob")]
-
-    assert ["won", "already", "already"] == [
-        decide(conn, link, decision).outcome
-        for link, decision in [(links[0], "approve"), (links[0], "reject"), (links[1], "reject")]
-    ]
-    shown = read(conn, links[1])
-    assert shown
-    assert ("APPROVED", ["ann"]) == (shown.state, shown.decided_by)
-
-
-def test_a_link_of_one_run_decides_no_other(conn: Conn) -> None:
-    first, question = ask(conn)
-    link = mint(conn, asked(question))
-    held = begin(conn)
-    park(conn, held, asking())
-
-    assert "won" == decide(conn, link).outcome
-    assert ("RESUMED", "WAITING_APPROVAL") == (
-        status(conn, first.run_id),
-        status(conn, held.run_id),
-    )
-
-
 # -- bad input -------------------------------------------------------------------------------
 
 
@@ -487,10 +364,3 @@ def test_a_question_needs_at_least_one_person(conn: Conn) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="approval_needs_someone"):
         park(conn, held, asking(need=0))
     assert "RUNNING" == status(conn, held.run_id)
-
-
-@pytest.mark.parametrize("token", ["", "p", "p.short", "P." + "a" * 43, "p." + "a" * 44, "p.é" + "a" * 42])
-def test_what_is_no_token_is_no_link(token: str) -> None:
-    assert None is Link.read(token)
-    link = Link.mint("p")
-    assert link == Link.read(link.token)

@@ -4,10 +4,13 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from durable import (
+    asked,
+    asking,
     begin,
     cancel,
     claim,
@@ -28,7 +31,7 @@ from durable import (
     undo_of,
 )
 from fix_world import NOW, Conn, one, row, second, status
-from semel.core import recovery, transitions
+from semel.core import recovery, runs, transitions
 from semel.db.execute import run
 from semel.errors import BadRequest
 from semel.model import Claim
@@ -137,8 +140,6 @@ def by_deadline(conn: Conn, child: Claim) -> dict[str, Any]:
 
 
 def by_expiry(conn: Conn, child: Claim) -> dict[str, Any]:
-    from durable import asking
-
     park(conn, child, asking(ttl=0))
     assert 1 == due(conn, 0)
     return {"status": "FAILED", "result": None, "code": "E-APPROVAL-002"}
@@ -244,8 +245,6 @@ def test_of_two_children_each_end_is_told_and_the_first_wakes(conn: Conn) -> Non
 
 
 def test_many_children_that_end_in_one_call_wake_their_parents_once(conn: Conn) -> None:
-    from semel.core import runs
-
     parents = [begin(conn, f"w{n}") for n in range(3)]
     for parent in parents:
         for key in ("one", "two"):
@@ -293,3 +292,48 @@ def test_a_child_that_no_claim_would_find_is_refused(conn: Conn, bad: dict[str, 
     with pytest.raises(BadRequest):
         spawn(conn, parent, **bad)
     assert before == everything(conn)
+
+
+# -- both at once ----------------------------------------------------------------------------
+
+
+def with_a_lower_id(conn: Conn, parent: Claim, child: Claim) -> UUID:
+    """Sweeps go by id, and a clock that stepped back makes a child's id the lower one."""
+    low = UUID(int=1)
+    conn.execute("update semel.run set run_id = %s where run_id = %s", (low, child.run_id))
+    for table in ("wait", "approval"):
+        conn.execute(
+            f"update semel.{table} set run_id = %s where run_id = %s", (low, child.run_id)
+        )
+    conn.execute("update semel.wait set child_id = %s where child_id = %s", (low, child.run_id))
+    return low
+
+
+def test_a_parent_that_its_child_wakes_is_not_failed_by_the_same_sweep(conn: Conn) -> None:
+    parent, child = family(conn)
+    park(conn, child, asking(ttl=10))
+    question = asking(ttl=10)
+    park(conn, parent, join("kid", child.run_id), question)
+    low = with_a_lower_id(conn, parent, child)
+
+    assert 1 == due(conn, 10)
+
+    assert ("FAILED", "RESUMED") == (status(conn, low), status(conn, parent.run_id))
+    assert "PENDING" == one(
+        conn, "select state from semel.approvals where approval_id = %s", asked(question)
+    )
+    assert [("ok", "parked", None)] == park(conn, claim(conn, at=10), question, at=10)
+    assert [1, "FAILED"] == [due(conn, 10), status(conn, parent.run_id)]
+
+
+def test_a_parent_that_its_child_wakes_is_over_with_its_own_deadline(conn: Conn) -> None:
+    parent, child = family(conn)
+    park(conn, child, hear())
+    park(conn, parent, join("kid", child.run_id))
+    low = with_a_lower_id(conn, parent, child)
+    conn.execute("update semel.run set deadline_at = %s", (NOW,))
+
+    assert {low, parent.run_id} == set(run(conn, transitions.run_overdue("p", now=NOW)))
+
+    assert ["FAILED", "FAILED"] == [status(conn, i) for i in (low, parent.run_id)]
+    assert [] == claim_all(conn)

@@ -146,7 +146,7 @@ def test_a_marked_hint_begins_a_tenth_of_a_second_behind(conn: Conn) -> None:
     conn.execute("update semel.run set ready_at = %s", (NOW,))
 
     for ahead, found in ((0.1, 1), (0.100001, 0)):
-        marks = {("p", "a", 5): second(ahead)}
+        marks = {("p", "a", "", 5): second(ahead)}
         assert found == len(run(conn, claims.run_hint(["a"], marks=marks)))
 
 
@@ -216,7 +216,7 @@ def test_a_paused_agent_is_left_out_of_both_hints(conn: Conn) -> None:
     run(conn, agents.agent_pause("p", "a"))
 
     assert [] == run(conn, claims.run_hint(["a"]))
-    assert [] == run(conn, claims.run_hint(["a"], marks={("p", "a", 5): NOW}))
+    assert [] == run(conn, claims.run_hint(["a"], marks={("p", "a", "", 5): NOW}))
 
 
 # -- neighbours ------------------------------------------------------------------------------

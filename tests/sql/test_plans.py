@@ -1,62 +1,29 @@
-"""The plan of every hot statement at 50,000 rows, and what it reads while a snapshot is pinned.
+"""The plan of every hot statement at 50,000 rows, and what it reads while a snapshot is pinned."""
 
-auto_explain tells of each statement inside a function what it did, as a notice to this client.
-"""
-
-import json
-from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import psycopg
-import pytest
 
+from fix_explained import FILL, Explained, held, whole_tables
 from fix_world import DEAD, LEASE, Conn, one
-from semel.core import claims, inbox, recovery, runs, transitions, workers
+from semel.core import (
+    claims,
+    inbox,
+    recovery,
+    runs,
+    transitions,
+    workers,
+)
 from semel.core.call import Call
 from semel.db.execute import run
-from semel.db.pool import connect
-from semel.model import Claim, Offer
+from semel.model import Offer
 
-#: Tables that grow; the others have a row for each project, agent or worker.
-GROWN = {
-    "run",
-    "run_history",
-    "run_input",
-    "attempt",
-    "dedupe",
-    "delivery",
-    "body",
-    "step",
-    "fold",
-}
 ROWS = 50_000
 BATCH = 100
 PASSING = 20_000
 TURNS = PASSING // BATCH
 TENTH = TURNS // 10
-
-_FILL = """
-insert into semel.run (project_id, run_id, agent, status, lane, priority, ready_at, due_at,
-    deadline_at, input, source, created_at)
-select 'p', semel.uuid_at(clock_timestamp()), 'a', 'PENDING', 5, 5,
-    case when n % 10 > 0 then clock_timestamp() end,
-    case when n % 10 = 0 then clock_timestamp() + interval '1 hour' end,
-    case when n % 10 = 1 then clock_timestamp() + interval '1 hour' end,
-    '{}', 'api', clock_timestamp() from generate_series(1, 50000) as n;
-insert into semel.run_history (project_id, run_id, agent, status, priority, attempt_count,
-    release_count, fence, worker_id, created_at, finished_at)
-select 'p', semel.uuid_at(clock_timestamp()), 'a', 'COMPLETED', 5, 1, 0, 1, 'w', clock_timestamp(),
-    clock_timestamp() from generate_series(1, 50000) as n;
-insert into semel.attempt (project_id, run_id, fence, attempt, worker_id, outcome, claimed_at, ended_at)
-select 'p', semel.uuid_at(clock_timestamp()), 1, 1, 'w', 'failed', clock_timestamp(),
-    clock_timestamp() from generate_series(1, 50000) as n;
-insert into semel.dedupe (project_id, dedupe_key, source, channel_type, provider_event_id, event_id,
-    first_seen_at, last_seen_at)
-select 'p', sha256(n::text::bytea), 's', 'api', n::text, gen_random_uuid(), clock_timestamp(),
-    clock_timestamp() from generate_series(1, 50000) as n;
-"""
 
 
 _AGENT = ("a", 3, None, "async")
@@ -64,71 +31,6 @@ _DEAD = """
 update semel.worker set stopped_at = null, beat_at = now() - interval '1 hour'
 where worker_id = 'dead'
 """
-
-
-class Explained:
-    """A connection that tells what the statements of each call did."""
-
-    def __init__(self, conn: Conn) -> None:
-        self.conn = conn
-        self._said: list[str] = []
-        conn.add_notice_handler(lambda said: self._said.append(said.message_primary or ""))
-        conn.execute("load 'auto_explain'")
-        for setting, value in {
-            "log_min_duration": "0",
-            "log_nested_statements": "on",
-            "log_analyze": "on",
-            "log_buffers": "on",
-            "log_timing": "off",
-            "log_format": "json",
-            "log_level": "notice",
-        }.items():
-            conn.execute(f"set auto_explain.{setting} = {value}")
-
-    def ask(self, call: Call[Any]) -> Any:
-        self._said.clear()
-        return run(self.conn, call)
-
-    @property
-    def plans(self) -> Iterator[dict[str, Any]]:
-        """Every node of every statement of the last call."""
-        for said in self._said:
-            _, plan, text = said.partition("plan:\n")
-            if plan:
-                yield from _nodes(json.loads(text)["Plan"])
-
-    @property
-    def buffers(self) -> int:
-        """Shared buffers that the last call touched, all its statements together."""
-        tops = [
-            json.loads(said.partition("plan:\n")[2]) for said in self._said if "plan:" in said
-        ]
-        plans = [top["Plan"] for top in tops]
-        return max(int(p["Shared Hit Blocks"] + p["Shared Read Blocks"]) for p in plans)
-
-
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from _nodes(child)
-
-
-@pytest.fixture
-def explained(dsn: str) -> Iterator[Explained]:
-    """A session that runs what workers run, with the plans that a session of long life has."""
-    try:
-        with connect(dsn) as conn:
-            yield Explained(conn)
-    except psycopg.errors.UndefinedFile:
-        pytest.skip("this PostgreSQL has no auto_explain: install its contrib package")
-
-
-def _table(node: dict[str, Any]) -> str:
-    return str(node.get("Relation Name", "")).rstrip("0123456789").removesuffix("_")
-
-
-def held(conn: Conn, worker: str, limit: int) -> list[Claim]:
-    return run(conn, claims.run_claim("p", "a", worker, limit=limit, lease=LEASE, lanes=[5]))
 
 
 def now(conn: Conn) -> datetime:
@@ -153,7 +55,7 @@ def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
         "claim of the oldest": claims.run_claim(
             "p", "a", f"w{turn}", limit=20, lease=LEASE, oldest=True
         ),
-        "hint": claims.run_hint(["a"], marks={("p", "a", 5): mark}),
+        "hint": claims.run_hint(["a"], marks={("p", "a", "", 5): mark}),
         "hint from the start": claims.run_hint(["a"]),
         "beat": workers.run_beat("p", f"w{turn}", pairs, lease=LEASE),
         "renewal": workers.run_beat(
@@ -179,29 +81,8 @@ def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
 
 
 def test_no_hot_statement_reads_a_whole_table(conn: Conn, explained: Explained) -> None:
-    """Seven times each, since PostgreSQL may change to a generic plan after five."""
-    conn.execute(_FILL)
-    conn.execute("analyze")
-    whole: Counter[tuple[str, str]] = Counter()
-
-    for turn in range(7):
-        for name, call in hot_calls(conn, turn).items():
-            explained.ask(call)
-            nodes = list(explained.plans)
-            assert nodes, name
-            for node in nodes:
-                if node["Node Type"] == "Seq Scan" and _table(node) in GROWN:
-                    whole[name, node["Relation Name"]] += 1
-
-    # A partition that is empty costs nothing to read.
-    empty = {
-        table
-        for [table] in conn.execute(
-            "select relname from pg_class where relnamespace = 'semel'::regnamespace"
-            " and relkind = 'r' and pg_relation_size(oid) = 0"
-        )
-    }
-    assert {} == {key: n for key, n in whole.items() if key[1] not in empty}
+    conn.execute(FILL)
+    assert {} == whole_tables(conn, explained, hot_calls)
 
 
 def test_a_pinned_snapshot_does_not_slow_claims_hints_and_sweeps(
@@ -238,7 +119,7 @@ def test_a_pinned_snapshot_does_not_slow_claims_hints_and_sweeps(
             read["claim"].append(explained.buffers)
             ended = [(held.run_id, held.fence, "null") for held in taken]
             run(conn, runs.run_complete("p", "w", ended))
-            explained.ask(claims.run_hint(["a"], marks={("p", "a", 5): mark}))
+            explained.ask(claims.run_hint(["a"], marks={("p", "a", "", 5): mark}))
             read["hint"].append(explained.buffers)
             if (
                 not TENTH <= turn < TURNS - TENTH

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
+import durable
 from fix_world import LEASE, Conn, one, start_run
 from semel.core import claims, inbox, runs, steps, upkeep, workers
 from semel.core.deliveries import delivery_read
@@ -169,8 +170,9 @@ def test_steps_and_links_go_with_their_run_and_not_before(conn: Conn) -> None:
     for run_id in (gone, live):
         [held] = run(conn, claims.run_claim("p", "a", "w", limit=1, lease=LEASE))
         assert run_id == held.run_id
-        entries: list[Any] = [("s", "intent", None), ("s", "result", 1)]
-        run(conn, steps.step_record("p", "w", run_id, held.fence, entries))
+        entries = [steps.Entry("s", "error"), steps.Entry("s", "result")]
+        rows = [(run_id, held.fence, entry) for entry in entries]
+        run(conn, steps.step_record("p", "w", rows))
         conn.execute(
             "insert into semel.event_link (project_id, run_id, event_id, relation, content,"
             " linked_at) values ('p', %s, gen_random_uuid(), 'resolved', '[]', now())",
@@ -186,6 +188,72 @@ def test_steps_and_links_go_with_their_run_and_not_before(conn: Conn) -> None:
     for table in ("step", "event_link"):
         left = conn.execute(f"select distinct run_id from semel.{table}").fetchall()
         assert [(live,)] == left
+
+
+KEPT = ("step", "wait", "signal", "approval", "approval_token", "approval_vote")
+
+
+def kept(conn: Conn) -> dict[str, int]:
+    return {table: int(one(conn, f"select count(*) from semel.{table}")) for table in KEPT}
+
+
+def test_what_a_run_waited_for_goes_with_it_and_not_before(conn: Conn) -> None:
+    def a_life() -> Any:
+        held = durable.begin(conn)
+        durable.record(conn, held, durable.result("s"))
+        durable.say(conn, held.run_id, "unheard")
+        question = durable.asking(need=2)
+        durable.park(conn, held, question)
+        link = durable.mint(conn, durable.asked(question))
+        assert "voted" == durable.decide(conn, link).outcome
+        return held
+
+    gone, live = a_life(), a_life()
+    durable.cancel(conn, gone.run_id)
+    later = clock(conn) + 40 * DAY
+    conn.execute(  # what only a fault would leave behind
+        "insert into semel.wait (project_id, run_id, step_key, kind, due_at, created_at)"
+        " values ('p', %s, 's', 'sleep', now(), now())",
+        (gone.run_id,),
+    )
+    assert dict.fromkeys(KEPT, 2) == kept(conn)
+
+    assert 0 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    conn.execute("delete from semel.run_history")
+    assert 0 == run(conn, upkeep.leftovers_drop("q", 7 * DAY, 30 * DAY, now=later))
+    assert 0 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 41 * DAY, now=later))
+    assert len(KEPT) == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    assert dict.fromkeys(KEPT, 1) == kept(conn)
+    assert [(live.run_id,)] == conn.execute("select run_id from semel.approval").fetchall()
+
+
+def test_the_journal_of_a_run_stays_as_long_as_its_compensation_needs_it(conn: Conn) -> None:
+    held = durable.begin(conn)
+    durable.record(conn, held, durable.intent("s"))
+    durable.fail(conn, held)
+    conn.execute("delete from semel.run_history where run_id = %s", (held.run_id,))
+    later = clock(conn) + 40 * DAY
+
+    assert 0 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    durable.fail(conn, durable.claim(conn))
+    assert 0 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+    conn.execute("delete from semel.run_history")
+    assert 1 == run(conn, upkeep.leftovers_drop("p", 7 * DAY, 30 * DAY, now=later))
+
+
+def test_leftovers_go_in_batches(conn: Conn) -> None:
+    for _ in range(3):
+        held = durable.begin(conn)
+        durable.park(conn, held, durable.asking())
+        durable.cancel(conn, held.run_id)
+    conn.execute("delete from semel.run_history")
+    later = clock(conn) + 40 * DAY
+
+    dropped = [
+        one(conn, "select semel.leftovers_drop('p', '7 days', '30 days', 2, %s)", later)
+        for _ in range(3)
+    ]
+    assert [2, 1, 0] == dropped
 
 
 def test_workers_are_forgotten_a_day_after_their_last_beat_unless_they_hold_runs(

@@ -233,7 +233,7 @@ def test_a_mark_bounds_a_claim_and_a_look_from_the_start_finds_what_is_behind_it
     )
     mark = NOW + timedelta(seconds=1)
 
-    marked = run(conn, claims.run_hint(["a"], marks={("p", "a", 5): mark}))
+    marked = run(conn, claims.run_hint(["a"], marks={("p", "a", "", 5): mark}))
     assert [mark] == [h.ready_at for h in marked]
     assert [NOW] == [h.ready_at for h in run(conn, claims.run_hint(["a"]))]
     assert [ahead] == [c.run_id for c in claim(conn, lanes=[5], marks=[mark])]

@@ -339,9 +339,7 @@ def test_a_parked_run_is_neither_retried_nor_released_nor_completed(conn: Conn) 
     park(conn, held, hear())
     before = everything(conn)
 
-    assert ("refused", "WAITING_TOOL") == run(
-        conn, transitions.run_retry("p", held.run_id)
-    )[:2]
+    assert ("refused", "WAITING_TOOL") == run(conn, transitions.run_retry("p", held.run_id))[:2]
     assert "lost" == complete(conn, held)
     pair = [(held.run_id, held.fence)]
     assert "lost" == run(conn, runs.run_release("p", "w1", pair))[0].outcome
@@ -374,4 +372,6 @@ def test_parking_is_part_of_the_callers_transaction(conn: Conn) -> None:
         call = run_park("p", "w1", held.run_id, held.fence, [asking(notify=("bob",))])
         run(conn, call)
     assert before == everything(conn)
-    assert [] == run(conn, claims.run_claim("p", "semel.notify", "w", limit=9, lease=LEASE, lanes=ANYWHERE))
+    assert [] == run(
+        conn, claims.run_claim("p", "semel.notify", "w", limit=9, lease=LEASE, lanes=ANYWHERE)
+    )

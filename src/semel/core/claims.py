@@ -32,6 +32,8 @@ def run_claim(
     lanes: Sequence[int] = ORDINARY_LANES,
     marks: Sequence[datetime | None] = (),
     oldest: bool = False,
+    version: str = "",
+    own: Sequence[bool] = (),
     now: datetime | None = None,
 ) -> Call[list[Claim]]:
     """
@@ -44,6 +46,9 @@ def run_claim(
         marks: For each lane, the ready_at of the last run claimed there; the scan begins 100 ms
             before it. None, or missing: from the start.
         oldest: The lane whose first run waits longest goes first.
+        version: Of the worker's code; what no version began is pinned to it. '': of none.
+        own: For each lane, whether among the runs that *version* began; else among those that
+            no version began.
 
     Source: sql/functions/claims.sql, run_claim.
     """
@@ -62,19 +67,20 @@ def run_claim(
                 source=row[5],
                 event_id=row[6],
                 priority=row[7],
-                lane=row[8],
-                ready_at=row[9],
-                kind=row[10],
-                parent=row[11],
-                journal=row[12],
+                version=row[8],
+                lane=row[9],
+                ready_at=row[10],
+                kind=row[11],
+                parent=row[12],
+                journal=row[13],
             )
             for row in rows
         ]
 
     return Call(
-        "select run_id, fence, attempt, max_attempts, input, source, event_id, priority, lane,"
-        " ready_at, kind, parent_run_id, journal from semel.run_claim("
-        "%s, %s, %s, %s, %s, %s, %s::int[], %s::timestamptz[], %s, %s)",
+        "select run_id, fence, attempt, max_attempts, input, source, event_id, priority,"
+        " version, lane, ready_at, kind, parent_run_id, journal from semel.run_claim("
+        "%s, %s, %s, %s, %s, %s, %s::int[], %s::timestamptz[], %s, %s, %s::boolean[], %s)",
         (
             project,
             agent,
@@ -85,6 +91,8 @@ def run_claim(
             list(lanes),
             list(marks),
             oldest,
+            version,
+            list(own),
             now,
         ),
         read,
@@ -94,41 +102,47 @@ def run_claim(
 def run_hint(
     agents: Sequence[str],
     *,
-    marks: Mapping[tuple[str, str, int], datetime] | None = None,
+    versions: Sequence[str] = (),
+    marks: Mapping[tuple[str, str, str, int], datetime] | None = None,
     now: datetime | None = None,
 ) -> Call[list[Hint]]:
     """
     Where runs of *agents* wait; a hint, never a truth.
 
     Args:
-        marks: Look only at these (project, agent, lane), from each one's mark on. None: look
-            everywhere from the start, which also finds what is due.
+        versions: Of the caller's code, for each of *agents*: told are the runs of that version
+            and those that no version began. '', or missing: those alone.
+        marks: Look only at these (project, agent, version, lane), from each one's mark on. None:
+            look everywhere from the start, which also finds what is due.
 
     Source: sql/functions/claims.sql, run_hint.
     """
 
     def read(rows: Sequence[Any]) -> list[Hint]:
         return [
-            Hint(project=project, agent=agent, lane=lane, ready_at=ready_at)
-            for project, agent, lane, ready_at in rows
+            Hint(project=project, agent=agent, version=version, lane=lane, ready_at=ready_at)
+            for project, agent, version, lane, ready_at in rows
         ]
 
     if marks is None:
         return Call(
-            "select project_id, agent, lane, ready_at"
-            " from semel.run_hint(%s::text[], p_now => %s)",
-            (list(agents), now),
+            "select project_id, agent, version, lane, ready_at"
+            " from semel.run_hint(%s::text[], %s::text[], p_now => %s)",
+            (list(agents), list(versions), now),
             read,
         )
     keys = list(marks)
     return Call(
-        "select project_id, agent, lane, ready_at from semel.run_hint("
-        "%s::text[], %s::text[], %s::text[], %s::int[], %s::timestamptz[], p_now => %s)",
+        "select project_id, agent, version, lane, ready_at from semel.run_hint("
+        "%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int[],"
+        " %s::timestamptz[], p_now => %s)",
         (
             list(agents),
-            [project for project, _, _ in keys],
-            [agent for _, agent, _ in keys],
-            [lane for _, _, lane in keys],
+            list(versions),
+            [project for project, _, _, _ in keys],
+            [agent for _, agent, _, _ in keys],
+            [version for _, _, version, _ in keys],
+            [lane for _, _, _, lane in keys],
             [marks[key] for key in keys],
             now,
         ),

@@ -72,16 +72,24 @@ def live_workers(within: timedelta) -> Call[int]:
     )
 
 
-def unserved_agents(within: timedelta) -> Call[list[tuple[str, int]]]:
-    """Agents that have claimable or delayed runs and no live worker, with how many runs."""
+def unserved_agents(within: timedelta) -> Call[list[tuple[str, str, int]]]:
+    """
+    Agents that have claimable or delayed runs and no live worker, as (agent, version, runs).
+
+    A version is that of the code that began the runs, which alone goes on with them; '' is for
+    those that no version began.
+    """
     return Call(
-        "select r.agent, count(*) from semel.runs as r"
-        " where r.status in ('PENDING', 'RESUMED') and not exists"
-        " (select from semel.workers as w where w.stopped_at is null and w.silent < %s"
-        "  and r.agent = any (w.agents))"
-        " group by r.agent order by r.agent",
+        "select g.agent, g.version, g.runs from ("
+        "  select r.agent, r.version, count(*) as runs from semel.runs as r"
+        "  where r.status in ('PENDING', 'RESUMED') group by r.agent, r.version) as g"
+        " where not exists (select from semel.workers as w"
+        "  where w.stopped_at is null and w.silent < %s and w.slots > 0"
+        "  and case when g.version = '' then g.agent = any (w.agents)"
+        "      else g.agent || '@' || g.version = any (w.versions) end)"
+        " order by g.agent, g.version",
         (within,),
-        lambda rows: [(agent, count) for agent, count in rows],
+        lambda rows: [(agent, version, count) for agent, version, count in rows],
     )
 
 

@@ -85,6 +85,8 @@ def offered(offer: Offer) -> dict[str, Any]:
         event["deadline"] = f"{offer.deadline.total_seconds()} seconds"
     if offer.unique is not None:
         event["unique"] = offer.unique
+    if offer.correlation is not None:
+        event["correlation"] = offer.correlation
     return event
 
 
@@ -109,7 +111,8 @@ def alert_accept(
 
     Args:
         envelope: The notification without its alerts; the run's input is this with `alerts`
-            narrowed to those that changed.
+            narrowed to those that changed. Its `groupKey` is the correlation key: where the
+            agent joins, what is new is a signal to the group's live run.
         run_on: `firing`, or `firing+resolved` where a resolution is work of its own.
         unit: `notification` for one event, `alert` for one per changed alert.
         patient: Wait for a notification of the same alerts that is not committed yet; else for

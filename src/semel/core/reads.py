@@ -15,6 +15,7 @@ from semel.core.call import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
     from typing import LiteralString, TypeAlias
     from uuid import UUID
 
@@ -244,26 +245,51 @@ def agent_of(project: str, run_id: UUID) -> Call[str | None]:
     )
 
 
-def list_agents(project: str) -> Call[list[Record]]:
+def list_agents(project: str, *, within: timedelta) -> Call[list[Record]]:
     """
     Agents that a worker has announced or that have live runs, by name.
 
     *waiting* and *running* count their live runs; max_running is the limit, null for none.
+    *versions* are those of the code that live workers have for it, null for none. *begun* counts
+    the live runs of each version that began some. *unserved* counts, by version, those ready
+    or delayed runs that no live worker will claim, '' being those that no version began; null
+    where each has one. A worker lives that gave a sign of life *within* this time.
     """
     return Call(
-        "select jsonb_build_object('project_id', %s::text, 'agent', coalesce(a.agent, c.agent),"
-        " 'waiting', coalesce(c.waiting, 0), 'running', coalesce(c.running, 0),"
-        " 'max_running', a.max_running, 'max_attempts', a.max_attempts, 'executor', a.executor,"
-        " 'paused_at', a.paused_at, 'seen_at', a.seen_at)"
-        " from (select * from semel.agents as a where a.project_id = %s) as a"
-        " full join (select r.agent,"
+        "with live as materialized ("
+        "  select r.agent, r.version, count(*) as runs,"
         "   count(*) filter (where r.status in ('PENDING', 'RESUMED')) as waiting,"
         "   count(*) filter (where r.status = 'RUNNING') as running"
         "  from semel.runs as r where r.project_id = %s and r.status in"
         "   ('PENDING', 'RUNNING', 'WAITING_TOOL', 'WAITING_APPROVAL', 'RESUMED')"
-        "  group by r.agent) as c on c.agent = a.agent"
+        "  group by r.agent, r.version"
+        # Workers serve every project, and beat in one.
+        "), served as materialized ("
+        "  select s.agent, '' as version from semel.workers as w"
+        "   cross join unnest(w.agents) as s(agent)"
+        "   where w.stopped_at is null and w.silent < %s and w.slots > 0"
+        "  union select split_part(s.named, '@', 1), split_part(s.named, '@', 2)"
+        "   from semel.workers as w cross join unnest(w.versions) as s(named)"
+        "   where w.stopped_at is null and w.silent < %s and w.slots > 0"
+        "), counted as ("
+        "  select l.agent, sum(l.waiting)::int as waiting, sum(l.running)::int as running,"
+        "   jsonb_object_agg(l.version, l.runs) filter (where l.version <> '') as begun,"
+        "   jsonb_object_agg(l.version, l.waiting) filter (where l.waiting > 0 and not exists"
+        "    (select from served as s where s.agent = l.agent and s.version = l.version))"
+        "   as unserved"
+        "  from live as l group by l.agent"
+        ") select jsonb_build_object('project_id', %s::text, 'agent', coalesce(a.agent, c.agent),"
+        " 'waiting', coalesce(c.waiting, 0), 'running', coalesce(c.running, 0),"
+        " 'max_running', a.max_running, 'max_attempts', a.max_attempts, 'executor', a.executor,"
+        " 'joins', coalesce(a.joins, false),"
+        " 'versions', (select jsonb_agg(s.version order by s.version) from served as s"
+        "   where s.agent = coalesce(a.agent, c.agent) and s.version <> ''),"
+        " 'begun', c.begun, 'unserved', c.unserved,"
+        " 'paused_at', a.paused_at, 'seen_at', a.seen_at)"
+        " from (select * from semel.agents as a where a.project_id = %s) as a"
+        " full join counted as c on c.agent = a.agent"
         " order by coalesce(a.agent, c.agent)",
-        (project, project, project),
+        (project, within, within, project, project),
         records,
     )
 

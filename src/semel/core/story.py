@@ -66,6 +66,7 @@ _APPROVALS: LiteralString = (
 
 # No index leads from a parent to its children. A child is named by the step that started it; a
 # notification was made in the millisecond in which its approval was asked: its id begins with it.
+# `offset 0` keeps the planner from looking through all of history for the parent instead.
 _CHILDREN: LiteralString = (
     "(select coalesce(jsonb_agg(c.child order by c.run_id), '[]') from ("
     "  select distinct on (k.run_id) k.run_id, jsonb_build_object('run_id', k.run_id,"
@@ -80,8 +81,10 @@ _CHILDREN: LiteralString = (
     "      semel.uuid_floor(a.created_at + interval '1 millisecond')"
     "      from semel.approvals as a"
     "      where a.project_id = r.project_id and a.run_id = r.run_id) as x"
-    "  join semel.runs as k on k.project_id = r.project_id"
-    "    and k.run_id between x.first and x.last and k.parent_run_id = r.run_id"
+    "  cross join lateral (select k.run_id, k.agent, k.kind, k.status, k.attempt_count,"
+    "      k.failure_code, k.failure_reason, k.input, k.created_at, k.finished_at, k.parent_run_id"
+    "    from semel.runs as k where k.project_id = r.project_id"
+    "    and k.run_id between x.first and x.last offset 0) as k where k.parent_run_id = r.run_id"
     "  order by k.run_id, k.finished_at desc nulls first) as c)"
 )
 

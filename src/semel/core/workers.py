@@ -25,15 +25,23 @@ def worker_register(
     pid: int,
     slots: int,
     agents: Sequence[tuple[str, int, int | None, str]],
+    versions: Sequence[str] = (),
+    joins: Sequence[bool] = (),
+    now: datetime | None = None,
 ) -> Call[None]:
     """
     Announce a worker process and its agents, as (name, max_attempts, max_running, executor).
+
+    Args:
+        versions: Of the code of each agent, '' for none.
+        joins: For each agent, whether events of one correlation key join its live run.
 
     Source: sql/functions/workers.sql, worker_register.
     """
     return Call(
         "select semel.worker_register("
-        "%s, %s, %s, %s, %s, %s::text[], %s::int[], %s::int[], %s::text[])",
+        "%s, %s, %s, %s, %s, %s::text[], %s::int[], %s::int[], %s::text[],"
+        " %s::text[], %s::boolean[], %s)",
         (
             project,
             worker,
@@ -44,6 +52,9 @@ def worker_register(
             [attempts for _, attempts, _, _ in agents],
             [running for _, _, running, _ in agents],
             [executor for _, _, _, executor in agents],
+            list(versions),
+            list(joins),
+            now,
         ),
         nothing,
     )

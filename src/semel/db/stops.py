@@ -3,7 +3,7 @@ Named places where a test may have the process killed.
 
 With SEMEL_TESTING=1 and SEMEL_STOP_AT=<name> the process sends itself SIGKILL when it passes
 that place; <name>#3 lets it pass twice before. Otherwise passing costs one comparison. A name is a
-promise of the crash tests.
+promise of the crash tests, and of `semel.testing`, where something else may happen there.
 
     ingress.accept.before      the request is verified, nothing is written
     ingress.accept.after       delivery, dedupe row and run are committed, nothing is answered
@@ -23,6 +23,10 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STOPS = (
     "ingress.accept.before",
@@ -44,10 +48,24 @@ _armed, _, _nth = _told.partition("#")
 _left = int(_nth) if _nth.isdecimal() else 1
 
 
-def stop_here(name: str) -> None:
-    """Die here, without a word, if a test armed *name*."""
+def _die(name: str) -> None:
     global _left  # noqa: PLW0603 - one process dies once
     if name == _armed:
         _left -= 1
         if _left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+_watcher: Callable[[str], None] | None = _die if _armed else None
+
+
+def watch(watcher: Callable[[str], None] | None) -> None:
+    """Call *watcher* at each place that this process passes, instead; for `semel.testing`."""
+    global _watcher  # noqa: PLW0603 - one process is one world
+    _watcher = watcher
+
+
+def stop_here(name: str) -> None:
+    """Die here, without a word, if a test armed *name*."""
+    if _watcher is not None:
+        _watcher(name)

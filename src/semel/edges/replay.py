@@ -148,7 +148,13 @@ def _mine(delivery: Delivery, offers: Sequence[Offer]) -> list[Offer]:
     an identity, only that one.
     """
     mine = [
-        replace(offer, body=delivery.body or b"", headers=_headers(delivery))
+        replace(
+            offer,
+            body=delivery.body or b"",
+            headers=_headers(delivery),
+            # A replay of what was accepted has a run of its own, whatever its agent does.
+            correlation=None if delivery.known else offer.correlation,
+        )
         for offer in offers
         if not delivery.known or len(offers) == 1 or offer.id == delivery.provider_event_id
     ]

@@ -4,6 +4,9 @@ A start: the body of POST /v1/{project}/runs, read whole or refused.
     {"agent": "triage", "input": {…}, "priority": 5, "delay": "30s", "deadline": "1h",
      "unique": "order-17"}
 
+Instead of `unique`, which finds the run that is there, `correlation` tells it: where the agent
+joins, the start is a signal to the live run of that key.
+
 Durations are written as in semel.toml: a number and its unit. A start says its agent itself, so
 reading it needs no configured source. The command line reads what it is told with the same words.
 """
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 PATH_HEADER = ":path"
 DELAY_MAX = timedelta(days=366)
 
-_MEMBERS = ("agent", "input", "priority", "delay", "deadline", "unique")
+_MEMBERS = ("agent", "input", "priority", "delay", "deadline", "unique", "correlation")
 
 
 def read(
@@ -52,6 +55,12 @@ def read(
     if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= 9:  # noqa: PLR2004
         raise BadRequest("priority is a whole number from 0 (last) to 9 (first)")
     delay, deadline = times(told)
+    unique = unique_key(told.get("unique"))
+    correlation = unique_key(told.get("correlation"), name="correlation")
+    if unique is not None and correlation is not None:
+        raise BadRequest(
+            "unique and correlation: a live run is either found or told; write one of them"
+        )
     return Offer(
         source=source,
         channel="api",
@@ -61,7 +70,8 @@ def read(
         priority=priority,
         delay=delay,
         deadline=deadline,
-        unique=unique_key(told.get("unique")),
+        unique=unique,
+        correlation=correlation,
         compare=key is not None,
         body=body,
         headers={**headers, PATH_HEADER: f"/v1/{project}/runs"},
@@ -84,9 +94,9 @@ def times(told: Mapping[str, Any]) -> tuple[timedelta | None, timedelta | None]:
     return delay, deadline
 
 
-def unique_key(told: Any) -> str | None:
+def unique_key(told: Any, *, name: str = "unique") -> str | None:
     """
-    *told* as what one live run of an agent may have.
+    *told* as what one live run of an agent may have, or be called by.
 
     Raises:
         BadRequest: it is none.
@@ -94,7 +104,7 @@ def unique_key(told: Any) -> str | None:
     if told is None:
         return None
     if not (isinstance(told, str) and told.isprintable() and 0 < len(told) <= UNIQUE_CHARS_MAX):
-        raise BadRequest(f"unique is a text of 1 to {UNIQUE_CHARS_MAX} printable characters")
+        raise BadRequest(f"{name} is a text of 1 to {UNIQUE_CHARS_MAX} printable characters")
     return told
 
 

@@ -181,7 +181,9 @@ class Api:
     async def list_agents(self, request: Request, project: str) -> Response:
         """Every agent with its limits, and how many of its runs wait and run."""
         Query(request)
-        return JSONResponse({"agents": await self._asker.ask(reads.list_agents(project))})
+        within = self._settings.worker.dead_after
+        found = await self._asker.ask(reads.list_agents(project, within=within))
+        return JSONResponse({"agents": found})
 
     async def list_workers(self, request: Request, project: str) -> Response:
         """Every worker, the latest sign of life first."""

@@ -182,12 +182,15 @@ def _work(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
         )
     unserved = run(conn, health.unserved_agents(dead_after))
     if unserved:
-        named = ", ".join(f"{agent} ({count})" for agent, count in unserved)
+        named = ", ".join(
+            f"{agent}{' version ' * bool(version)}{version} ({count})"
+            for agent, version, count in unserved
+        )
         yield Check(
             "FAIL",
             "agents",
             f"runs that no live worker knows: {named}",
-            "start a worker whose APP has them",
+            "start a worker whose APP has them, of the version named: semel agent list",
         )
     else:
         yield Check("ok", "agents", "every waiting run has a worker that knows it")

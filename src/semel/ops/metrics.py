@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from semel.core import figures, reads
+from semel.core import figures, health, reads
 from semel.db.execute import arun
 from semel.errors import SemelError
 
@@ -68,13 +68,25 @@ class _Found(NamedTuple):
     approvals: list[tuple[str, int]]
     decided: list[tuple[Any, float]]
     undone: list[tuple[Any, str]]
+    unserved: list[tuple[str, str, int]]
 
 
 class Metrics:
-    """The metrics of one server process, in a registry of their own."""
+    """
+    The metrics of one server process, in a registry of their own.
 
-    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
+    Args:
+        dead_after: A worker that was silent for so long is dead.
+    """
+
+    def __init__(
+        self,
+        pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
+        *,
+        dead_after: timedelta,
+    ) -> None:
         self._pool = pool
+        self._dead_after = dead_after
         self._turn = asyncio.Lock()
         self._read_at = float("-inf")
         self._asked_at = time.monotonic()  # what ended before this is counted, but for the late
@@ -103,6 +115,13 @@ class Metrics:
             "semel_run_oldest_ready_seconds",
             "How long the oldest claimable run waits.",
             ["agent"],
+            registry=self.registry,
+        )
+        self._unserved = Gauge(
+            "semel_runs_unserved",
+            "Runs that wait and that no live worker knows: their agent, or the version of its code"
+            " that began them.",
+            ["agent", "version"],
             registry=self.registry,
         )
         self._approvals = Gauge(
@@ -159,6 +178,7 @@ class Metrics:
     async def _read(self) -> None:
         self._runs.clear()
         self._oldest.clear()
+        self._unserved.clear()
         self._approvals.clear()
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
@@ -168,12 +188,16 @@ class Metrics:
             found, self._asking = self._asking.result(), None
         self._up.set(0 if found is None else 1)
         self._schema.set(0 if found is None else found.schema)
-        if found is None:
-            return
+        if found is not None:
+            self._show(found)
+
+    def _show(self, found: _Found) -> None:
         for agent, status, count in found.runs:
             self._runs.labels(agent, status).set(count)
         for agent, seconds in found.oldest:
             self._oldest.labels(agent).set(seconds)
+        for agent, began, count in found.unserved:
+            self._unserved.labels(agent, began).set(count)
         for state in STATES:
             self._approvals.labels(state).set(0)
         for state, count in found.approvals:
@@ -206,6 +230,7 @@ class Metrics:
                     await arun(conn, figures.approvals_by_state()),
                     await arun(conn, figures.decided_approvals(within)),
                     await arun(conn, figures.ended_undos(within)),
+                    await arun(conn, health.unserved_agents(self._dead_after)),
                 )
         except (psycopg.Error, SemelError):
             return None

@@ -82,7 +82,7 @@ def application(settings: Settings) -> Starlette:
     )
     acceptor = Acceptor(pool, memory=settings.retention.dedupe)
     asker = Asker(pool)
-    metrics = Metrics(pool)
+    metrics = Metrics(pool, dead_after=settings.worker.dead_after)
     readiness = Readiness(settings.dsn)
 
     @contextlib.asynccontextmanager

@@ -30,7 +30,7 @@ from semel.errors import (
     NoSuchRun,
     RunRefused,
 )
-from semel.ops.gate import APPROVERS, OPERATORS, READERS, STARTERS
+from semel.ops.gate import APPROVERS, OPERATORS, READERS
 from semel.ops.query import Query
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Steer:
 
     async def send_signal(self, request: Request) -> Response:
         """Say something to a live run; the same key again says nothing more."""
-        grant = await self._gate.grant(request, STARTERS)
+        grant = await self._gate.grant(request, OPERATORS)
         project, run_id = request.path_params["project"], _id(request, "run_id")
         told = await self._told(request)
         if unknown := sorted(set(told) - {"name", "content"}):

@@ -108,7 +108,7 @@ class Attempt:
         self._writing = True
         answer = await self._write(outcome)
         self.stopped = isinstance(outcome, Stopped)
-        if self.stopped and not self._stops:
+        if answer == "lost" or (self.stopped and not self._stops):
             self.lost_at = boottime()  # a write of its own was refused: nobody told it to stop
         if self.alone and not self.stopped:
             await self._shop.link.insist(

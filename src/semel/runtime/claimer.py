@@ -1,13 +1,17 @@
 """
 Claimer: where to look for work, and how far to look.
 
-For each lane of a (project, agent) the claimer remembers a low-water mark, the ready_at of the
+For each queue of a (project, agent) the claimer remembers a low-water mark, the ready_at of the
 last run it claimed there, and looks only from there on: the index behind a mark holds nothing but
 entries of runs that have gone, which a pinned snapshot may keep by the million. A mark is a hint.
 A look from the start finds what came to stand behind one (a transaction that committed late, a
 retry, a clock that stepped back) and lowers the mark; it runs as often as it is cheap.
 
     look (from the start) ──> marks ──> claim ──> claim ──> dry ──> hint (from the marks)
+
+A queue is a lane among the runs that our version of the agent's code began, or among those that
+none did; an agent without a version has the latter only. One claim looks into both, so that what
+is resumed goes first; in each lane those that have begun go ahead of those that have not.
 
 A wake-up names an agent. Where that agent's last run was is worth a claim before anything is
 asked: most often the new one is there, and begins a round trip sooner. A look follows in any case.
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from semel.core.claims import ORDINARY_LANES, run_claim, run_due, run_hint
 from semel.db.stops import stop_here
@@ -25,7 +29,7 @@ from semel.model import ALONE_LANE
 from semel.runtime.held import boottime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
     from semel.db.link import Link
@@ -40,35 +44,53 @@ LOOK_COSTS = 20
 OLDEST_EVERY = 8
 
 
+class Queue(NamedTuple):
+    """Where runs of an agent wait. Sorted, first things come first."""
+
+    lane: int
+    fresh: bool  # no version began them; else ours did
+
+    @property
+    def own(self) -> bool:
+        """Whether our version of the code began them."""
+        return not self.fresh
+
+
 @dataclass(slots=True)
 class Pair:
     """A (project, agent) whose runs this worker has met."""
 
     project: str
     agent: str
-    marks: dict[int, datetime] = field(default_factory=dict)  # by lane; kept when it runs dry
-    lanes: set[int] = field(default_factory=set)  # where runs wait
-    # While a guess is tried, the mark of lanes without one: what is new cannot stand before it.
+    version: str  # of our code for it; '': none
+    marks: dict[Queue, datetime] = field(default_factory=dict)  # kept when it runs dry
+    queues: set[Queue] = field(default_factory=set)  # where runs wait
+    # While a guess is tried, the mark of queues without one: what is new cannot stand before it.
     floor: datetime | None = None
     claims: int = 0
 
     @property
-    def ordinary(self) -> list[int]:
-        """The lanes with runs for this process, first things first."""
-        return sorted(lane for lane in self.lanes if lane < ALONE_LANE)
+    def ordinary(self) -> list[Queue]:
+        """The queues with runs for this process, first things first."""
+        return sorted(queue for queue in self.queues if queue.lane < ALONE_LANE)
 
     @property
-    def alone(self) -> list[int]:
-        """The lanes with runs that want a process of their own."""
-        return sorted(lane for lane in self.lanes if lane >= ALONE_LANE)
+    def alone(self) -> list[Queue]:
+        """The queues with runs that want a process of their own."""
+        return sorted(queue for queue in self.queues if queue.lane >= ALONE_LANE)
 
 
 class Claimer:
-    """Claims for the agents of one worker, through one connection."""
+    """
+    Claims for the agents of one worker, through one connection.
 
-    def __init__(self, link: Link, agents: Iterable[str], lease: timedelta) -> None:
+    Args:
+        agents: By name, the version of the worker's code for each; '' for none.
+    """
+
+    def __init__(self, link: Link, agents: Mapping[str, str], lease: timedelta) -> None:
         self._link = link
-        self._agents = sorted(agents)
+        self._versions = dict(sorted(agents.items()))
         self._lease = lease
         self._pairs: dict[tuple[str, str], Pair] = {}
         self._look_at = 0.0
@@ -87,19 +109,21 @@ class Claimer:
     def guessed(self) -> list[Pair]:
         """Where to claim after a wake-up before anything is asked; once, then a look is due."""
         pair, self._guess = self._guess, None
-        if pair is None or self._guessed or any(known.lanes for known in self._pairs.values()):
+        if pair is None or self._guessed or any(known.queues for known in self._pairs.values()):
             return []
         self._guessed = True
         # In every ordinary lane, so that the highest goes first.
-        pair.lanes.update(ORDINARY_LANES)
+        pair.queues.update(Queue(lane, True) for lane in ORDINARY_LANES)
+        if pair.version:
+            pair.queues.update(Queue(lane, False) for lane in ORDINARY_LANES)
         pair.floor = max(pair.marks.values())
         return [pair]
 
     async def waiting(self) -> list[Pair]:
         """The pairs that have runs now, in an order of chance."""
-        if not any(pair.lanes for pair in self._pairs.values()) or boottime() >= self._look_at:
+        if not any(pair.queues for pair in self._pairs.values()) or boottime() >= self._look_at:
             await self._find()
-        found = [pair for pair in self._pairs.values() if pair.lanes]
+        found = [pair for pair in self._pairs.values() if pair.queues]
         random.shuffle(found)  # so that no project is always first
         return found
 
@@ -107,8 +131,8 @@ class Claimer:
         self, pair: Pair, worker: str, *, limit: int, max_attempts: int, alone: bool = False
     ) -> list[Claim]:
         """Lease up to *limit* runs of *pair* to *worker*."""
-        lanes = pair.alone if alone else pair.ordinary
-        if not lanes or limit <= 0:
+        queues = pair.alone if alone else pair.ordinary
+        if not queues or limit <= 0:
             return []
         pair.claims += not alone
         stop_here("worker.claim.before")
@@ -121,38 +145,41 @@ class Claimer:
                 limit=limit,
                 lease=self._lease,
                 max_attempts=max_attempts,
-                lanes=lanes,
-                marks=[pair.marks.get(lane, pair.floor) for lane in lanes],
+                lanes=[queue.lane for queue in queues],
+                marks=[pair.marks.get(queue, pair.floor) for queue in queues],
                 oldest=not alone and pair.claims % OLDEST_EVERY == 0,
+                version=pair.version,
+                own=[queue.own for queue in queues],
             )
         )
         self.claim_seconds_max = max(self.claim_seconds_max, boottime() - began)
         stop_here("worker.claim.after")
+        answered = set()
         for claim in claims:
-            pair.marks[claim.lane] = max(
-                claim.ready_at, pair.marks.get(claim.lane, claim.ready_at)
-            )
+            queue = Queue(claim.lane, claim.version == "")
+            answered.add(queue)
+            pair.marks[queue] = max(claim.ready_at, pair.marks.get(queue, claim.ready_at))
         if claims and not alone:
             self._last[pair.agent] = pair
         if pair.floor is not None:
             pair.floor = None
-            pair.lanes.intersection_update([claim.lane for claim in claims])
+            pair.queues.intersection_update(answered)
         if len(claims) < limit:
-            pair.lanes.difference_update(lanes)  # dry, or the limit is reached: ask again
+            pair.queues.difference_update(queues)  # dry, or the limit is reached: ask again
         return claims
 
     async def _find(self) -> None:
         if boottime() < self._look_at and self._pairs:
             marks = {
-                (pair.project, pair.agent, lane): mark
+                (pair.project, pair.agent, pair.version if queue.own else "", queue.lane): mark
                 for pair in self._pairs.values()
-                for lane, mark in pair.marks.items()
+                for queue, mark in pair.marks.items()
             }
             if marks:
-                self._note(await self._link.run(run_hint(self._agents, marks=marks)))
+                self._note(await self._hint(marks))
             return
         began = boottime()
-        hints = await self._link.run(run_hint(self._agents))
+        hints = await self._hint()
         cost = boottime() - began
         self.look_seconds += cost
         self._guessed = False
@@ -164,12 +191,22 @@ class Claimer:
             if await self._link.run(run_due(project, agent)):
                 self.wake()
 
+    async def _hint(
+        self, marks: Mapping[tuple[str, str, str, int], datetime] | None = None
+    ) -> list[Hint]:
+        served = self._versions
+        return await self._link.run(
+            run_hint(list(served), versions=list(served.values()), marks=marks)
+        )
+
     def _note(self, hints: Iterable[Hint]) -> None:
         for hint in hints:
             if hint.lane is None:
                 continue
             pair = self._pairs.setdefault(
-                (hint.project, hint.agent), Pair(project=hint.project, agent=hint.agent)
+                (hint.project, hint.agent),
+                Pair(hint.project, hint.agent, self._versions[hint.agent]),
             )
-            pair.lanes.add(hint.lane)
-            pair.marks[hint.lane] = min(hint.ready_at, pair.marks.get(hint.lane, hint.ready_at))
+            queue = Queue(hint.lane, hint.version == "")
+            pair.queues.add(queue)
+            pair.marks[queue] = min(hint.ready_at, pair.marks.get(queue, hint.ready_at))

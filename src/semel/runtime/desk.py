@@ -29,6 +29,8 @@ class Desk:
         gate: Returns when something new may begin.
         lend, lend_sync: A connection for a transaction.
         clock: None, or the moment that a test says it is.
+        patience: A step's pause before another try that is longer frees the slot, whatever its
+            Retry says; with a clock that stands still none can be slept in place.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Desk:
         lend: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         lend_sync: Callable[[], AbstractContextManager[Any]] | None = None,
         clock: Callable[[], datetime | None] = lambda: None,
+        patience: timedelta = timedelta.max,
     ) -> None:
         self.link = link
         self.recorder = recorder
@@ -55,3 +58,4 @@ class Desk:
         self.lend_sync: Any = lend_sync
         self.gate = gate  # returns when something new may begin
         self.clock = clock
+        self.patience = patience

@@ -63,14 +63,19 @@ class Execution:
         self._task: asyncio.Task[object] | None = None
 
     async def run(self) -> Outcome:
-        """Call the handler to its end, whatever it raises."""
+        """Call the handler to its end, whatever it raises, and end what it began beside it."""
         self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         if self._claim.kind == "undo":
-            return await self._on_loop(undo=True)
-        if self._agent.is_async:
-            return await self._on_loop()
-        return await self._in_thread(self._loop)
+            outcome = await self._on_loop(undo=True)
+        elif self._agent.is_async:
+            outcome = await self._on_loop()
+        else:
+            outcome = await self._in_thread(self._loop)
+        if self._progress is not None:
+            # A run is undone as soon as it has failed: nothing of it may be at work then.
+            await self._progress.settle()
+        return outcome
 
     def close(self) -> None:
         """It is to stop: whoever waits for a step's turn, or for a signal, is told."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from semel.runtime.way import Way
 
 Executor = Literal["async", "thread", "process"]
+
+_VERSION = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,13 @@ class Agent:
         if self.concurrency is not None and self.concurrency < 1:
             raise BadConfig(
                 f"agent {self.name}: concurrency is {self.concurrency}; write 1 or more"
+            )
+        # A program that nobody type-checks may say 2.
+        is_text = isinstance(self.version, str)
+        if not is_text or not _VERSION.fullmatch(self.version):
+            raise BadConfig(
+                f"agent {self.name}: version {self.version!r} is none;"
+                " write 1 to 64 of A-Z, a-z, 0-9, _, . and -, or leave it out"
             )
         if self.executor == "async" and not is_async:
             raise BadConfig(f'agent {self.name}: executor="async" needs an `async def` handler')

@@ -42,6 +42,7 @@ class Parking:
         self._task: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
         self._open.set()
+        self._done: asyncio.Future[None] | None = None  # somebody asks when no step is at work
 
     async def begin(self) -> None:
         """A step goes to work, unless the run is just being parked."""
@@ -51,7 +52,20 @@ class Parking:
     def end(self) -> None:
         """It is done."""
         self._busy -= 1
+        if self._done is not None and not self._busy and not self._done.done():
+            self._done.set_result(None)
         self._consider()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is at work."""
+        return self._busy > 0
+
+    async def idle(self) -> None:
+        """Return when no step is at work."""
+        while self._busy:
+            self._done = asyncio.get_running_loop().create_future()
+            await self._done
 
     async def wait(self, wait: Wait) -> str | None:
         """

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ class Progress:
         self._parking = Parking(self._park, self._leave)
         self._notes: list[Entry] = []  # to be journaled with the next entry
         self._failed: dict[str, tuple[object, Entry]] = {}  # by whom, what
+        self._tasks: set[asyncio.Task[Any]] = set()  # the handler's, and those beside it
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class Progress:
                     return await self._keep(call, result)
                 finally:
                     STEP_KEY.reset(told_key)
-                if delay <= retry.park_after:
+                if delay <= min(retry.park_after, self.desk.patience):
                     await asyncio.sleep(delay.total_seconds())
                     continue
             finally:
@@ -171,6 +173,8 @@ class Progress:
             raise Left
         if self.broken is not None:
             raise self.broken
+        if isinstance(who, asyncio.Task) and (task := asyncio.current_task()) is not None:
+            self._tasks.add(task)  # not who called: gather puts each step into a task of its own
         for key, (by, entry) in list(self._failed.items()):
             if home or by is who:
                 self._notes.append(entry)
@@ -264,18 +268,39 @@ class Progress:
 
     def _leave(self, parked: bool) -> None:
         if not self.left:
-            self.left, self.parked = True, parked
-            self.close()
-            self._stop()
+            self.parked = parked
+            self._quit()
+
+    def _quit(self) -> None:
+        self.close()
+        self._stop()
 
     def lose(self) -> None:
         """Another worker has the run: stop. From any thread."""
-        self._loop.call_soon_threadsafe(self._leave, False)
+        self.left = True  # at once: what comes of the Left that is raised now is no failure
+        self._loop.call_soon_threadsafe(self._quit)
 
     def close(self) -> None:
         """The attempt is over, or is to be: whoever still waits is told so."""
         self.left = True
         self._parking.close(Left())
+
+    async def settle(self) -> None:
+        """
+        Return when all that the handler began has stopped; it has ended itself.
+
+        What it left beside it is cancelled. A step in a thread is waited for: it cannot be.
+        """
+        self.close()
+        strays = {task for task in self._tasks if not task.done()} - {asyncio.current_task()}
+        for stray in strays:
+            stray.cancel()
+        while strays or self._parking.busy:
+            # Told to stop meanwhile, it is stopping already.
+            with suppress(asyncio.CancelledError):
+                if strays:
+                    _, strays = await asyncio.wait(strays)
+                await self._parking.idle()
 
     def finish(self) -> None:
         """

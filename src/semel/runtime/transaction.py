@@ -143,8 +143,7 @@ class Transaction:
                 await answered(conn.execute("begin"))
                 await self._check(conn)
             except BaseException:
-                await self._give_back()
-                await self._on_loop(self._end())
+                await self._leave()
                 raise
         except BaseException:
             self._progress.journal.done(self._name)
@@ -161,8 +160,7 @@ class Transaction:
             try:
                 await self._guarded(self._call, lambda: self._commit(conn, tx, error))
             finally:
-                await self._give_back()
-                await self._on_loop(self._end())
+                await self._leave()
         finally:
             self._progress.journal.done(self._name)
 
@@ -240,6 +238,12 @@ class Transaction:
         self._lent.close()
         if not self._hands.sync:
             await self._alent.aclose()
+
+    async def _leave(self) -> None:
+        try:
+            await self._give_back()
+        finally:
+            await self._on_loop(self._end())
 
     async def _on_loop(self, work: Coroutine[Any, Any, R]) -> R:
         return await answered(self._hands.on_loop(work))

@@ -88,13 +88,13 @@ class Waiting:
         *,
         who: object,
         home: bool,
-    ) -> UUID:
-        """Start a child; answers its id."""
+    ) -> tuple[str, UUID]:
+        """Start a child; answers the key of the step that did, and the child's id."""
         claim = self._progress.claim
         call = self._progress.ask(name, "spawn", who=who, home=home)
         try:
             if call.result is not None:
-                return uuid.UUID(json.loads(call.result)["run_id"])
+                return call.key, uuid.UUID(json.loads(call.result)["run_id"])
             await self._progress.begin()
             try:
                 await self._progress.note()
@@ -117,7 +117,7 @@ class Waiting:
             if child is None or outcome == "lost":
                 self._progress.lose()
                 raise Left
-            return child
+            return call.key, child
         finally:
             self._progress.journal.done(name)
 

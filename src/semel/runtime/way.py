@@ -114,8 +114,8 @@ class Way:
             raise BadRequest(f"the input of a run of {agent} is no JSON: {bad}"[:300]) from None
 
         async def spawned(asker: dict[str, Any]) -> Child:
-            child = await self._waiting.spawn(name, agent, text, options, **asker)
-            return Child(id=child, agent=agent, name=name, _way=self)
+            key, child = await self._waiting.spawn(name, agent, text, options, **asker)
+            return Child(id=child, agent=agent, name=key, _way=self)
 
         return self._hands.on_loop(spawned(self._asker()))
 
@@ -154,7 +154,7 @@ class Child:
 
     id: UUID
     agent: str
-    name: str
+    name: str  # the key of the step that started it: several may be waited for in parallel
     _way: Way
 
     def result(self, *, timeout: timedelta | None = None) -> Any:

@@ -131,7 +131,8 @@ class Worker:
             # Not the loop's own handler: a handler that blocks the loop must not keep us deaf.
             signal.signal(signum, lambda *_: self.ask())
         self._claims = Link(self._dsn, name="semel-claim", prepare=self._prepare)
-        self._claimer = Claimer(self._claims, self._app.agents, self._settings.worker.lease)
+        versions = {agent.name: agent.version for agent in self._app.agents.values()}
+        self._claimer = Claimer(self._claims, versions, self._settings.worker.lease)
         self._writes = Link(self._dsn, name="semel-finish", prepare=self._prepare)
         self._finisher = Finisher(self._writes)
         self._steps = Link(self._dsn, name="semel-step", prepare=self._prepare)
@@ -184,6 +185,7 @@ class Worker:
                 log.event(
                     "worker.failed_claim", reason=f"{type(error).__name__}: {error}"[:300]
                 )
+                self._woken = False  # whoever rang is heard by the next look
                 await self._idle(FAILED_SECONDS)
                 continue
             if claimed or self._woken:
@@ -318,10 +320,7 @@ class Worker:
         """Announce ourselves in a project the first time we see it."""
         if project in self._met:
             return
-        agents = [
-            (a.name, a.max_attempts, a.concurrency, a.executor)
-            for a in self._app.agents.values()
-        ]
+        served = self._app.agents.values()
         await self._claims.run(
             workers.worker_register(
                 project,
@@ -329,7 +328,9 @@ class Worker:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 slots=self._settings.worker.slots,
-                agents=agents,
+                agents=[(a.name, a.max_attempts, a.concurrency, a.executor) for a in served],
+                versions=[a.version for a in served],
+                joins=[a.joins for a in served],
             )
         )
         self._met.add(project)

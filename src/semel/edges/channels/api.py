@@ -2,8 +2,9 @@
 The generic channel: any client that can send JSON and, to be safe, a key of its own.
 
 The identity is (source, Idempotency-Key); the same key with another body is a conflict, never
-answered as if it were accepted. Without a key every request is new. A caller reads its answers,
-so what is malformed is refused and nothing of it is kept.
+answered as if it were accepted. Without a key every request is new. A text `correlation` in an
+object says what the request belongs to, for an agent that joins; it stays in the input. A caller
+reads its answers, so what is malformed is refused and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ def read(request: Request, source: Source) -> Reading:
     """
     admit(request, source, bearer)
     key = idempotency_key.find(request.headers, required=source.require_key)
+    told = load(request.body)
+    correlation = told.get("correlation") if isinstance(told, dict) else None
     return [
         Offer(
             source=source.name,
             channel=source.channel,
             id=key,
             agent=source.agent,
-            input=load(request.body),
+            input=told,
             priority=source.priority,
+            correlation=correlation if isinstance(correlation, str) else None,
             compare=key is not None,
             body=request.body,
             headers=headers_of(request, source),

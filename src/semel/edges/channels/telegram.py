@@ -4,7 +4,8 @@ Telegram: a bot's webhook. One request is one update.
 The source is one bot on one Bot API server, so update_id alone is the identity: a set, never a
 high-water mark, since after a quiet week the next id may be smaller. Telegram repeats an update
 for a day until it gets a 2xx, and holds back the chat's later ones meanwhile; an unusable
-update is therefore kept and answered 200. An answer must have no member `method`, which
+update is therefore kept and answered 200. Updates of one chat, and in it of one topic, belong
+together. An answer must have no member `method`, which
 Telegram would carry out as a call.
 
 Source: Bot API, setWebhook; telegram-bot-api, WebhookActor.cpp and td, TQueue.cpp.
@@ -22,6 +23,7 @@ from semel.model import Offer
 if TYPE_CHECKING:
     from semel.config import Source
     from semel.edges.channel import Reading, Request
+    from semel.model import Json
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - a header's name
 _ID_LIMIT = 2**63
@@ -47,7 +49,29 @@ def read(request: Request, source: Source) -> Reading:
             agent=source.agent,
             input=update,
             priority=source.priority,
+            correlation=_chat(update),
             body=request.body,
             headers=headers_of(request, source),
         )
     ]
+
+
+def _chat(update: dict[str, Json]) -> str | None:
+    """
+    The chat that *update* is from, and its topic; None for one of no chat, such as a poll's.
+
+    A thread's id counts in a forum only: elsewhere answers have one that what they answer has not.
+    """
+    for told in update.values():
+        if not isinstance(told, dict):
+            continue
+        # A button's press names the message that it stands under.
+        message = told.get("message", told)
+        if not isinstance(message, dict):
+            continue
+        chat = message.get("chat")
+        if not isinstance(chat, dict) or not isinstance(chat.get("id"), int):
+            continue
+        thread = message.get("message_thread_id") if message.get("is_topic_message") else None
+        return f"{chat['id']}/{thread}" if isinstance(thread, int) else str(chat["id"])
+    return None

@@ -19,6 +19,9 @@ _COLUMNS = (
     "max_running",
     "max_attempts",
     "executor",
+    "versions",
+    "begun",
+    "unserved",
     "paused_at",
     "seen_at",
 )
@@ -37,12 +40,18 @@ Name = Annotated[str, typer.Argument(metavar="AGENT", parser=_name)]
 
 @command(agent, "list")
 def list_(desk: Desk) -> None:
-    """Agents, how many of their runs wait and run, and their limits."""
+    """
+    Agents, how many of their runs wait and run, and their limits.
+
+    VERSIONS are those of the code that live workers have, BEGUN counts the live runs of each
+    version that began some, and UNSERVED the ready ones that no live worker will claim, '' being
+    those that no version began.
+    """
     with desk.connection() as conn:
         found: list[dict[str, Any]] = []
         for project in desk.projects(conn):
-            page = run(conn, reads.list_agents(project))
-            found += page
+            within = desk.settings.worker.dead_after
+            found += run(conn, reads.list_agents(project, within=within))
     desk.listing(
         found,
         _COLUMNS,

@@ -118,26 +118,29 @@ def _wait(wait: Record) -> Moment:
 
 def _signal(signal: Record) -> Moment:
     taken = f"taken by step {signal['taken_by']}" if signal["taken_by"] else "no step asked yet"
-    sender = signal["sender"] or (f"event {signal['event_id']}" if signal["event_id"] else "-")
-    said = f"signal    {signal['name']} from {sender}: {value(signal['content'])}; {taken}"
+    sender = str(signal["sender"]) or (
+        f"event {signal['event_id']}" if signal["event_id"] else "-"
+    )
+    head = f"signal    {cut(str(signal['name']))} from {cut(sender)}"
+    said = f"{head}: {value(signal['content'])}; {taken}"
     return signal["sent_at"], said
 
 
 def _approval(approval: Record) -> Iterator[Moment]:
     head = f"approval  {cut(str(approval['title']))}"
     need = f"{approval['need']} of " if approval["need"] > 1 or approval["approvers"] else ""
-    whom = ", ".join(approval["approvers"] or ["whoever has the role"])
+    whom = cut(", ".join(approval["approvers"] or ["whoever has the role"]))
     asked = f"{head}: asked of {need}{whom} until {moment(approval['expires_at'])}"
     below = f"{_BELOW}{approval['approval_id']} {value(approval['action'])}"
     yield approval["created_at"], f"{asked}\n{below}"
     for link in approval["links"] or ():
-        yield link["at"], f"{head}: link for {link['recipient']}"
+        yield link["at"], f"{head}: link for {cut(str(link['recipient']))}"
     for vote in approval["votes"] or ():
         at = f" at {vote['address']}" if vote["address"] else ""
         why = f": {cut(str(vote['reason']))}" if vote["reason"] else ""
         yield (
             vote["at"],
-            f"{head}: {vote['voter']} says {vote['decision']}, by {vote['via']}{at}{why}",
+            f"{head}: {cut(str(vote['voter']))} says {vote['decision']}, by {vote['via']}{at}{why}",
         )
     if approval["decided_at"]:
         yield approval["decided_at"], f"{head}: {approval['state']}"
@@ -145,7 +148,7 @@ def _approval(approval: Record) -> Iterator[Moment]:
 
 def _child(child: Record) -> Iterator[Moment]:
     if child["kind"] == "notify":
-        head = f"notify    {child['recipient']} by run {child['run_id']}"
+        head = f"notify    {cut(str(child['recipient']))} by run {child['run_id']}"
     else:
         head = f"child     {child['run_id']} of {child['agent']}"
     if child["finished_at"]:
@@ -179,10 +182,10 @@ def _undo(step: Record) -> Moment:
 
 
 def _told(content: Any) -> str:
-    if isinstance(content, dict) and "code" in content:
-        return cut(
-            " ".join(str(content[name]) for name in ("code", "reason") if content.get(name))
-        )
+    """An error as the journal keeps it."""
+    if isinstance(content, dict) and "message" in content:
+        kind = str(content.get("type", "error")).removeprefix("builtins.")
+        return cut(f"{kind}: {content['message']}")
     return value(content)
 
 
@@ -202,6 +205,16 @@ def moment(at: str | None) -> str:
 def value(told: Any) -> str:
     """An input or a result, as JSON cut to what one reads."""
     return cut(json.dumps(told, ensure_ascii=False))
+
+
+def printable(said: str) -> str:
+    """*said* with what could move a terminal's cursor or turn its writing spelled out."""
+    return "".join(
+        char
+        if char.isprintable() or char in "\n\u3000"
+        else char.encode("unicode_escape").decode()
+        for char in said
+    )
 
 
 def cut(said: str) -> str:

@@ -42,7 +42,7 @@ def of_run(run: Record) -> str:
     if run["finished_at"]:
         moments.append((run["finished_at"], str(run["status"])))
     moments += plot.aftermath(run)
-    return "\n".join([*head, "", *_lines(moments)])
+    return plot.printable("\n".join([*head, "", *_lines(moments)]))
 
 
 def of_event(event: Record) -> str:

@@ -2,16 +2,22 @@
 --
 --   PENDING, RESUMED ──due──> ready ──hint──> a worker asks ──claim──> RUNNING
 --
+-- A queue is an agent's, of one version of its code, in one lane. Version '' is the queue of runs
+--   that no versioned worker has begun; the first that claims one pins it to its own version, and
+--   from then on workers of that version alone look where it waits.
 -- Fence: a claim makes it larger.
 -- Locks: project and agent where they limit, then run; a claim skips what another holds.
 -- Clock: p_now, or the server's, read once.
 
 -- Lease up to p_limit ready runs of p_agent to p_worker until now + p_lease; the claim is a beat.
--- p_lanes: where to look, in this order; p_marks: for each, the ready_at of the last run claimed
---   there. The scan begins 100 ms before the mark and so never walks the dead entries that a
---   pinned snapshot keeps behind it. A mark is the caller's hint, never a truth: run_hint lowers it.
+-- p_version: of the worker's code for p_agent, '' for none; each run that no version began is pinned
+--   to it. There is no way to ask for another version's.
+-- p_lanes: where to look, in this order; p_own: for each, whether among the runs of p_version, else
+--   among those of none; p_marks: for each, the ready_at of the last run claimed there. The scan
+--   begins 100 ms before the mark and so never walks the dead entries that a pinned snapshot keeps
+--   behind it. A mark is the caller's hint, never a truth: run_hint lowers it.
 -- p_oldest: the lane whose first run waits longest goes first; every eighth claim asks for it.
--- journal: of a run that was claimed before, its entries as JSON arrays of (step key, entry, kind,
+-- version: the queue where it waited. journal: of a run that was claimed before, its entries as JSON arrays of (step key, entry, kind,
 --   place, attempt, content, detail), oldest first; null: none.
 -- A paused agent yields none; one with a limit, or in a project with one, is claimed under its
 -- row's lock and never beyond it. Concurrent claimers never receive the same run.
@@ -25,38 +31,46 @@ create or replace function semel.run_claim(
     p_lanes        int[] default '{0,1,2,3,4,5,6,7,8,9,10}',
     p_marks        timestamptz[] default '{}',
     p_oldest       boolean default false,
+    p_version      text default '',
+    p_own          boolean[] default '{}',
     p_now          timestamptz default null
 ) returns table (
     run_id uuid, fence bigint, attempt int, max_attempts int, input text,
-    source text, event_id uuid, priority int, lane int, ready_at timestamptz,
+    source text, event_id uuid, priority int, version text, lane int, ready_at timestamptz,
     kind text, parent_run_id uuid, journal text
 )
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_limit int;
-    v_runs  uuid[];
-    v_lanes int[];
-    v_ready timestamptz[];
+    v_now      timestamptz := coalesce(p_now, clock_timestamp());
+    v_limit    int;
+    v_runs     uuid[];
+    v_versions text[];
+    v_lanes    int[];
+    v_ready    timestamptz[];
 begin
     perform semel.project_require(p_project);
+    if p_version is distinct from '' then
+        perform semel.version_require(array[p_version]);
+    end if;
     v_limit := semel.run_allowance(p_project, p_agent, p_limit);
     if v_limit <= 0 then
         return;
     end if;
-    select array_agg(c.run_id), array_agg(c.lane), array_agg(c.ready_at) into v_runs, v_lanes, v_ready
+    select array_agg(c.run_id), array_agg(c.version), array_agg(c.lane), array_agg(c.ready_at)
+    into v_runs, v_versions, v_lanes, v_ready
     from (
-        select p.run_id, p.lane, p.ready_at
-        from (select l.lane, coalesce(l.mark - interval '100 ms', '-infinity') as mark
-              from unnest(p_lanes, p_marks) with ordinality as l(lane, mark, n)
+        select p.run_id, p.version, p.lane, p.ready_at
+        from (select l.version, l.lane, coalesce(l.mark - interval '100 ms', '-infinity') as mark
+              from (select case when u.own then p_version else '' end as version, u.lane, u.mark, u.n
+                    from unnest(p_own, p_lanes, p_marks) with ordinality as u(own, lane, mark, n)) as l
               order by case when p_oldest then (
                     select r.ready_at from semel.run as r
-                    where r.project_id = p_project and r.agent = p_agent and r.lane = l.lane
+                    where r.project_id = p_project and r.agent = p_agent and r.version = l.version and r.lane = l.lane
                       and r.ready_at is not null and r.ready_at >= coalesce(l.mark - interval '100 ms', '-infinity')
                     order by r.ready_at, r.run_id limit 1) end nulls last, l.n) as l
         cross join lateral (
-            select r.run_id, r.lane, r.ready_at from semel.run as r
-            where r.project_id = p_project and r.agent = p_agent and r.lane = l.lane
+            select r.run_id, r.version, r.lane, r.ready_at from semel.run as r
+            where r.project_id = p_project and r.agent = p_agent and r.version = l.version and r.lane = l.lane
               and r.ready_at is not null and r.ready_at >= l.mark
             order by r.ready_at, r.run_id
             limit v_limit
@@ -75,6 +89,7 @@ begin
                     + case when r.status = 'RESUMED' or r.released and r.release_count <= 10 then 0 else 1 end,
                 max_attempts = coalesce(r.max_attempts, p_max_attempts),
                 released = false,
+                version = case when r.version = '' then p_version else r.version end,
                 worker_id = p_worker,
                 lease_until = v_now + p_lease,
                 claimed_at = v_now,
@@ -89,12 +104,12 @@ begin
         select c.run_id, c.fence, c.attempt_count, c.max_attempts,
             coalesce(c.input, (select i.input from semel.run_input as i
                                where i.project_id = p_project and i.run_id = c.run_id))::text,
-            c.source, c.event_id, c.priority::int, x.lane, x.ready_at, c.kind, c.parent_run_id,
+            c.source, c.event_id, c.priority::int, x.version, x.lane, x.ready_at, c.kind, c.parent_run_id,
             case when c.fence > 1 then (
                 select jsonb_agg(jsonb_build_array(s.step_key, s.entry, s.kind, s.place, s.attempt, s.content, s.detail)
                                  order by s.position)::text
                 from semel.step as s where s.project_id = p_project and s.run_id = c.run_id) end
-        from unnest(v_runs, v_lanes, v_ready) with ordinality as x(run_id, lane, ready_at, n)
+        from unnest(v_runs, v_versions, v_lanes, v_ready) with ordinality as x(run_id, version, lane, ready_at, n)
         join claimed as c on c.run_id = x.run_id
         order by x.n;
 end
@@ -139,6 +154,30 @@ begin
 end
 $$;
 
+-- The runs in these states whose time has come, agent by agent: of one agent (null: of each), with
+-- one probe for an agent that has runs with a time. Internal; locks nothing.
+create or replace function semel.run_due_find(
+    p_project text, p_agent text, p_statuses text[], p_limit int, p_now timestamptz
+) returns uuid[]
+language sql stable security definer set search_path = pg_catalog as $$
+    with recursive timed as (
+        select coalesce(p_agent, (
+            select r.agent from semel.run as r where r.project_id = p_project and r.due_at is not null
+            order by r.agent limit 1)) as agent
+        union all
+        select (select r.agent from semel.run as r
+                where r.project_id = p_project and r.due_at is not null and r.agent > t.agent
+                order by r.agent limit 1)
+        from timed as t where t.agent is not null and p_agent is null
+    )
+    select array(
+        select d.run_id from timed as t cross join lateral (
+            select r.run_id from semel.run as r
+            where r.project_id = p_project and r.agent = t.agent and r.due_at <= p_now and r.status = any (p_statuses)
+            order by r.due_at limit p_limit) as d
+        limit p_limit)
+$$;
+
 -- Make what is due claimable: delayed starts, retries, and waits whose time has come. Answers how
 -- many runs it moved.
 create or replace function semel.run_due(
@@ -147,40 +186,47 @@ create or replace function semel.run_due(
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_count int;
+    v_runs  uuid[];
+    v_count int := 0;
 begin
     perform semel.project_require(p_project);
-    with due as (
-        update semel.run as r set ready_at = v_now, due_at = null
-        where r.project_id = p_project
-          and r.run_id = any (array(
-                select c.run_id from semel.run as c
-                where c.project_id = p_project and (p_agent is null or c.agent = p_agent)
-                  and c.due_at <= v_now and c.status in ('PENDING', 'RESUMED')
-                order by c.agent, c.due_at
-                limit p_limit
-                for update skip locked))
-        returning 1
-    )
-    select count(*) into v_count from due;
+    v_runs := semel.run_due_find(p_project, p_agent, array['PENDING', 'RESUMED'], p_limit, v_now);
+    if v_runs <> '{}' then
+        with due as (
+            update semel.run as r set ready_at = v_now, due_at = null
+            where r.project_id = p_project
+              and r.run_id = any (array(
+                    select c.run_id from semel.run as c
+                    where c.project_id = p_project and c.run_id = any (v_runs)
+                      and c.due_at <= v_now and c.status in ('PENDING', 'RESUMED')
+                    order by c.run_id
+                    for update skip locked))
+            returning 1
+        )
+        select count(*) into v_count from due;
+    end if;
     return v_count + semel.wait_due(p_project, p_agent, p_limit, p_now);
 end
 $$;
 
--- Where the runs of p_agents wait: one row for each (project, agent, lane) with a ready run, and
--- the ready_at of its first. The workers' hint, lock-free, across projects; a claim decides.
+-- Where the runs of p_agents wait: one row for each (project, agent, version, lane) with a ready run,
+-- and the ready_at of its first. The workers' hint, lock-free, across projects; a claim decides.
+-- p_versions: of the caller's code, for each of p_agents; '', and none for those beyond the end. Told
+-- are the runs of that version and those that no version began.
 -- Without marks it looks from the start: it finds what committed late, came back, or is due, and
 -- what a clock that stepped back put behind a mark. With marks (arrays of one length) it looks
 -- only there, from 100 ms before each, and walks no dead entries. Paused agents are left out.
 create or replace function semel.run_hint(
     p_agents   text[],
+    p_versions text[] default '{}',
     p_projects text[] default null,
     p_of       text[] default null,
+    p_begun    text[] default null,
     p_lanes    int[] default null,
     p_marks    timestamptz[] default null,
     p_limit    int default 10000,
     p_now      timestamptz default null
-) returns table (project_id text, agent text, lane int, ready_at timestamptz)
+) returns table (project_id text, agent text, version text, lane int, ready_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog as $$
 #variable_conflict use_column
 declare
@@ -188,27 +234,28 @@ declare
 begin
     if p_projects is not null then
         return query
-            select m.project_id, m.agent, m.lane, h.ready_at
-            from unnest(p_projects, p_of, p_lanes, p_marks) as m(project_id, agent, lane, mark)
+            select m.project_id, m.agent, m.version, m.lane, h.ready_at
+            from unnest(p_projects, p_of, p_begun, p_lanes, p_marks) as m(project_id, agent, version, lane, mark)
             cross join lateral (
                 select r.ready_at from semel.run as r
-                where r.project_id = m.project_id and r.agent = m.agent and r.lane = m.lane
+                where r.project_id = m.project_id and r.agent = m.agent and r.version = m.version and r.lane = m.lane
                   and r.ready_at is not null and r.ready_at >= m.mark - interval '100 ms'
                 order by r.ready_at, r.run_id limit 1) as h
             where not exists (select from semel.agent as a where a.project_id = m.project_id
                               and a.agent = m.agent and a.paused_at is not null);
         return;
     end if;
-    -- A loose index scan: one probe for each lane that has work, however much it has.
+    -- A loose index scan: one probe for each queue that has work, however much it has.
     return query
         with recursive ready as (
-            (select r.project_id, r.agent, r.lane, r.ready_at from semel.run as r where r.ready_at is not null
-             order by r.project_id, r.agent, r.lane, r.ready_at limit 1)
+            (select r.project_id, r.agent, r.version, r.lane, r.ready_at from semel.run as r where r.ready_at is not null
+             order by r.project_id, r.agent, r.version, r.lane, r.ready_at limit 1)
             union all
-            select n.project_id, n.agent, n.lane, n.ready_at from ready as p cross join lateral (
-                select r.project_id, r.agent, r.lane, r.ready_at from semel.run as r
-                where r.ready_at is not null and (r.project_id, r.agent, r.lane) > (p.project_id, p.agent, p.lane)
-                order by r.project_id, r.agent, r.lane, r.ready_at limit 1) as n
+            select n.project_id, n.agent, n.version, n.lane, n.ready_at from ready as p cross join lateral (
+                select r.project_id, r.agent, r.version, r.lane, r.ready_at from semel.run as r
+                where r.ready_at is not null
+                  and (r.project_id, r.agent, r.version, r.lane) > (p.project_id, p.agent, p.version, p.lane)
+                order by r.project_id, r.agent, r.version, r.lane, r.ready_at limit 1) as n
         ), due as (
             (select r.project_id, r.agent, r.due_at from semel.run as r where r.due_at is not null
              order by r.project_id, r.agent, r.due_at limit 1)
@@ -218,12 +265,13 @@ begin
                 where r.due_at is not null and (r.project_id, r.agent) > (p.project_id, p.agent)
                 order by r.project_id, r.agent, r.due_at limit 1) as n
         )
-        select w.project_id, w.agent, w.lane, w.ready_at
-        from (select r.project_id, r.agent, r.lane::int as lane, r.ready_at from ready as r
+        select w.project_id, w.agent, w.version, w.lane, w.ready_at
+        from (select r.project_id, r.agent, r.version, r.lane::int as lane, r.ready_at from ready as r
               union all
-              -- Due, and not yet ready: no lane. The worker makes it ready first.
-              select d.project_id, d.agent, null, d.due_at from due as d where d.due_at <= v_now) as w
-        where w.agent = any (p_agents)
+              -- Due, and not yet ready: no lane. The worker makes it ready first, of whatever version.
+              select d.project_id, d.agent, '', null, d.due_at from due as d where d.due_at <= v_now) as w
+        where exists (select from unnest(p_agents, p_versions) as s(agent, version)
+                      where s.agent = w.agent and w.version in ('', s.version))
           and not exists (select from semel.agent as a where a.project_id = w.project_id
                           and a.agent = w.agent and a.paused_at is not null)
         limit p_limit;

@@ -27,6 +27,23 @@ begin
 end
 $$;
 
+-- Refuse a version that is none; '' is that of code without one.
+create or replace function semel.version_require(p_versions text[]) returns void
+language plpgsql immutable set search_path = pg_catalog as $$
+declare
+    v_version text;
+begin
+    foreach v_version in array p_versions loop
+        if v_version is null or v_version <> '' and v_version !~ '^[A-Za-z0-9_.-]{1,64}$' then
+            raise exception using
+                errcode = 'SMQ01',
+                message = format('%L is no version', left(coalesce(v_version, ''), 80)),
+                hint = 'A version is 1 to 64 of A-Z, a-z, 0-9, _, . and -.';
+        end if;
+    end loop;
+end
+$$;
+
 -- Refuse a step's key that the journal cannot hold.
 create or replace function semel.key_require(p_keys text[]) returns void
 language plpgsql immutable set search_path = pg_catalog as $$

@@ -6,16 +6,19 @@
 --      ├── other input ──────> conflict, delivery
 --      └── else ─────────────> duplicate, delivery; last_seen_at moves
 --   new, and a live run holds its unique key ──> duplicate of that run; of its id nothing is kept
+--   new, its agent joins, and a live run holds its correlation key ──> new: a signal to that run
 --
 -- Fence: the unique key of dedupe. A second arrival waits for the first one's fate.
--- Locks: dedupe by key, then run. Keys are inserted and locked in key order, and so are unique keys.
+-- Locks: dedupe by key, then unique keys, then the runs that are told, by run_id. Keys are inserted and
+--   locked in key order, and so are unique keys.
 -- Clock: sightings use p_now or the server's; a run's times are always the server's.
 
 -- Accept p_events of one project; answer one row each, in their order.
 -- p_events: JSON array of {source, channel, id, agent, input, priority, max_attempts, delay,
---   deadline, unique, compare, body, headers, verdict, reason}. id null: no identity, always new.
+--   deadline, unique, correlation, compare, body, headers, verdict, reason}. id null: no identity, always new.
 --   agent null: no run. delay, deadline: intervals from now. unique: one live run of the agent for
---   it. compare: the same id with other (agent, input) is a conflict, unless what was first seen of
+--   it. correlation: where the agent joins, a live run that holds it is told, instead of another's
+--   being made; unless unique is there. compare: the same id with other (agent, input) is a conflict, unless what was first seen of
 --   it is not known (an import); nothing else is compared, another priority is a duplicate. body:
 --   index into p_bodies, from 0. verdict: already judged (ignored, quarantined): only a delivery is
 --   kept.
@@ -42,6 +45,9 @@ declare
     v_due     timestamptz[];
     v_until   timestamptz[];
     v_unique  text[];
+    v_joins   text[];
+    v_ord     int[];
+    v_at      uuid[];
     v_pass    boolean;
     v_old     record;
 begin
@@ -68,8 +74,11 @@ begin
                                                   else 'first sighting of this id' end) order by e.n),
         array_agg(v_real + (e.v ->> 'delay')::interval order by e.n),
         array_agg(v_real + (e.v ->> 'deadline')::interval order by e.n),
-        array_agg(e.v ->> 'unique' order by e.n)
-    into v_offer, v_verdict, v_reason, v_due, v_until, v_unique
+        array_agg(e.v ->> 'unique' order by e.n),
+        array_agg(case when e.v ->> 'correlation' <> '' and e.v ->> 'unique' is null
+                            and semel.agent_joins(p_project, e.v ->> 'agent')
+                       then semel.correlation_key(e.v ->> 'source', e.v ->> 'correlation') end order by e.n)
+    into v_offer, v_verdict, v_reason, v_due, v_until, v_unique, v_joins
     from jsonb_array_elements(v_events) with ordinality as e(v, n)
     cross join lateral (select semel.uuid_at(v_now) as event_id where e.n > 0) as i;
 
@@ -140,13 +149,14 @@ begin
         array_agg(o.priority), array_agg(o.max_attempts), array_agg(o.source), array_agg(o.event_id))
     from unnest(v_offer) as o
     where v_verdict[o.ord] = 'new' and o.run_id is not null and v_due[o.ord] is null and v_until[o.ord] is null
-      and v_unique[o.ord] is null
+      and v_unique[o.ord] is null and v_joins[o.ord] is null
     having count(*) > 0;
     perform semel.run_create(p_project, array[o.run_id], array[o.agent], array[o.input], array[o.priority],
         array[o.max_attempts], array[o.source], array[o.event_id], v_due[o.ord], v_until[o.ord])
     from unnest(v_offer) as o
     where v_verdict[o.ord] = 'new' and o.run_id is not null
-      and (v_due[o.ord] is not null or v_until[o.ord] is not null) and v_unique[o.ord] is null;
+      and (v_due[o.ord] is not null or v_until[o.ord] is not null) and v_unique[o.ord] is null
+      and v_joins[o.ord] is null;
     if exists (select from unnest(v_unique) as u(held) where u.held is not null) then
         -- One after the other: whether a key is free shows only when its run is inserted.
         for v_old in
@@ -166,6 +176,26 @@ begin
                 v_run[v_twin] := v_old.live_run;
                 v_verdict[v_twin] := 'duplicate';
                 v_reason[v_twin] := format('a live run of agent %s holds the unique key', v_old.agent);
+            end loop;
+        end loop;
+    end if;
+
+    select array_agg(o.ord order by o.ord) into v_ord from unnest(v_offer) as o
+    where v_verdict[o.ord] = 'new' and o.run_id is not null and v_joins[o.ord] is not null;
+    if v_ord is not null then
+        select semel.event_join(p_project, array_agg(o.run_id order by o.ord), array_agg(o.agent order by o.ord),
+            array_agg(o.input order by o.ord), array_agg(o.priority order by o.ord),
+            array_agg(o.max_attempts order by o.ord), array_agg(o.source order by o.ord),
+            array_agg(o.event_id order by o.ord), array_agg(v_joins[o.ord] order by o.ord),
+            array_agg(v_due[o.ord] order by o.ord), array_agg(v_until[o.ord] order by o.ord))
+        into v_at from unnest(v_offer) as o where o.ord = any (v_ord);
+        for v_old in
+            select x.ord, x.at, v_event[x.ord] as event_id from unnest(v_ord, v_at) as x(ord, at) where x.at <> v_run[x.ord]
+        loop
+            v_reason[v_old.ord] := v_reason[v_old.ord] || '; it joins the live run of its correlation key';
+            for v_twin in array_lower(v_event, 1) .. array_upper(v_event, 1) loop  -- itself, and its duplicates
+                continue when v_event[v_twin] is distinct from v_old.event_id;
+                v_run[v_twin] := v_old.at;
             end loop;
         end loop;
     end if;

@@ -4,12 +4,15 @@
 --   alerts ──insert or lock the folds──> change of each ──by notification──> events, or none
 --                                                             │                  └──> delivery: duplicate, late, reminder
 --                                                             └──> dedupe, fold, run PENDING, link, delivery: new
+--                                                                    (or joined; a resolved alert's run is told)
 --
 -- Fence: the fold rows' locks. Their verdict is final; the dedupe row under it can only be new.
--- Locks: fold by (source, fingerprint), then dedupe by key, then run.
+-- Locks: fold by (source, fingerprint), then dedupe by key, then unique keys, then the runs that are
+--   told, by run_id.
 -- Clock: p_now or the server's for the grace and for sightings; a run's times are the server's.
 
--- Judge and keep notifications, a few arrays at a time: the work of each statement is shared.
+-- Judge and keep notifications, a few arrays at a time: the work of each statement is shared. The
+-- correlation key of one is its groupKey: where the agent joins, its events join the group's live run.
 -- p_notifications: JSON array of {source, agent, envelope, alerts, headers, grace, run_on, unit,
 --   priority}, as the arguments of alert_accept. p_bodies: their bytes, in the same order.
 -- No alert may stand in two of them: the second would be judged by what was before the first.
@@ -40,6 +43,7 @@ declare
     v_headers  jsonb[];
     v_envelope jsonb[];
     v_digest   bytea[];
+    v_joins    text[];   -- null: its agent does not join
     -- Of each alert.
     v_n        int[];
     v_source   text[];
@@ -70,6 +74,13 @@ declare
     e_key      bytea[];
     e_why      text[];
     e_input    jsonb[];
+    e_joined   int[];    -- those that join, or make the run that others will
+    v_place    uuid[];   -- and where they are now
+    -- Of each run that is told of resolved alerts.
+    t_run      uuid[];
+    t_said     jsonb[];
+    t_event    uuid[];
+    t_from     text[];
 begin
     perform semel.project_require(p_project);
     if v_count > 256 then
@@ -81,8 +92,10 @@ begin
         array_agg((t.v ->> 'grace')::interval order by t.k), array_agg(t.v ->> 'run_on' order by t.k),
         array_agg(t.v ->> 'unit' order by t.k), array_agg((t.v ->> 'priority')::int order by t.k),
         array_agg(t.v -> 'headers' order by t.k), array_agg(t.v -> 'envelope' order by t.k),
-        array_agg(sha256(p_bodies[t.k]) order by t.k)
-    into v_from, v_agent, v_grace, v_run_on, v_unit, v_priority, v_headers, v_envelope, v_digest
+        array_agg(sha256(p_bodies[t.k]) order by t.k),
+        array_agg(case when t.v -> 'envelope' ->> 'groupKey' <> '' and semel.agent_joins(p_project, t.v ->> 'agent')
+                       then semel.correlation_key(t.v ->> 'source', t.v -> 'envelope' ->> 'groupKey') end order by t.k)
+    into v_from, v_agent, v_grace, v_run_on, v_unit, v_priority, v_headers, v_envelope, v_digest, v_joins
     from jsonb_array_elements(v_told) with ordinality as t(v, k);
 
     select array_agg(a.k), array_agg(a.source), array_agg(a.fingerprint), array_agg(a.status),
@@ -220,6 +233,36 @@ begin
         select p_project, e.key, v_from[e.n], 'alertmanager', e.name, e.event_id, e.run_id, v_now, v_now
         from unnest(e_n, e_key, e_name, e_event, e_run) as e(n, key, name, event_id, run_id)
         order by e.key;
+
+        -- Before the folds learn which run each episode has.
+        if 'resolved' = any (v_change) then
+            select array_agg(t.run_id), array_agg(t.said), array_agg(t.event_id), array_agg(t.source)
+            into t_run, t_said, t_event, t_from
+            from (select c.run_id, e.event_id, v_from[e.n] as source, jsonb_agg(c.alert order by c.fingerprint) as said
+                  from unnest(v_print, v_alert, v_change, v_run, v_at) as c(fingerprint, alert, change, run_id, at)
+                  join unnest(e_at, e_event, e_n) as e(at, event_id, n) on e.at = c.at
+                  where c.change = 'resolved' and c.run_id is not null
+                  group by c.run_id, e.event_id, e.n
+                  order by e.n, e.event_id, c.run_id) as t;
+        end if;
+        select array_agg(e.i order by e.i) into e_joined
+        from unnest(e_n, e_wants) with ordinality as e(n, wants_run, i)
+        where e.wants_run and v_agent[e.n] is not null and v_joins[e.n] is not null;
+        if e_joined is not null or t_run is not null then
+            select semel.event_join(p_project, coalesce(array_agg(e_run[e.i] order by e.k), '{}'),
+                array_agg(v_agent[e_n[e.i]] order by e.k), array_agg(e_input[e.i] order by e.k),
+                array_agg(v_priority[e_n[e.i]] order by e.k), array_agg(null::int),
+                array_agg(v_from[e_n[e.i]] order by e.k), array_agg(e_event[e.i] order by e.k),
+                array_agg(v_joins[e_n[e.i]] order by e.k), array_agg(null::timestamptz), array_agg(null::timestamptz),
+                coalesce(t_run, '{}'), t_said, t_event, t_from)
+            into v_place from unnest(e_joined) with ordinality as e(i, k);
+            for v_k in 1 .. coalesce(cardinality(e_joined), 0) loop
+                if v_place[v_k] <> e_run[e_joined[v_k]] then
+                    e_run[e_joined[v_k]] := v_place[v_k];
+                    e_why[e_joined[v_k]] := e_why[e_joined[v_k]] || '; it joins the live run of its group';
+                end if;
+            end loop;
+        end if;
     end if;
 
     -- The names are told twice, so that no plan reads the whole fold of a source.
@@ -256,11 +299,14 @@ begin
         from unnest(v_print, v_alert, v_change, v_run, v_at) as c(fingerprint, alert, change, run_id, at)
         join unnest(e_at, e_event) as e(at, event_id) on e.at = c.at
         where c.change in ('resolved', 'superseded') and c.run_id is not null
-        group by c.run_id, e.event_id;
+        group by c.run_id, e.event_id
+        -- It joined that very run: what it says of it tells more.
+        on conflict on constraint event_link_pkey do update set
+            relation = excluded.relation, content = excluded.content;
         perform semel.run_create(p_project, array_agg(e.run_id), array_agg(v_agent[e.n]), array_agg(e.input),
             array_agg(v_priority[e.n]), array_agg(null::int), array_agg(v_from[e.n]), array_agg(e.event_id))
         from unnest(e_n, e_run, e_input, e_event, e_wants) as e(n, run_id, input, event_id, wants_run)
-        where e.wants_run and v_agent[e.n] is not null
+        where e.wants_run and v_agent[e.n] is not null and v_joins[e.n] is null
         having count(*) > 0;
     end if;
 

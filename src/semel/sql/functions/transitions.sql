@@ -140,6 +140,7 @@ language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
     v_runs uuid[];
+    v_id   uuid;
     v_run  semel.run;
 begin
     perform semel.project_require(p_project);
@@ -149,12 +150,11 @@ begin
     if v_runs = '{}' then
         return;
     end if;
-    v_runs := semel.run_lock(p_project, v_runs, false);
-    for v_run in
-        select r.* from semel.run as r
-        where r.project_id = p_project and r.run_id = any (v_runs) and r.deadline_at <= v_now
-        order by r.run_id
-    loop
+    foreach v_id in array semel.run_lock(p_project, v_runs, false) loop
+        -- As it is now: a child's end, further ahead in this very sweep, may have woken it.
+        select * into v_run from semel.run as r
+        where r.project_id = p_project and r.run_id = v_id and r.deadline_at <= v_now;
+        continue when not found;
         if v_run.worker_id is not null then
             perform semel.attempt_record(p_project, v_run, 'ended', 'E-RUN-004', 'its deadline passed', v_now);
         end if;

@@ -182,25 +182,23 @@ language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now      timestamptz;
     v_runs     uuid[];
+    v_id       uuid;
     v_run      semel.run;
     v_key      text;
     v_over     boolean;
     v_approval semel.approval;
     v_count    int := 0;
 begin
-    v_runs := array(select c.run_id from semel.run as c
-                    where c.project_id = p_project and (p_agent is null or c.agent = p_agent)
-                      and c.due_at <= coalesce(p_now, clock_timestamp()) and c.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
-                    order by c.agent, c.due_at limit p_limit);
+    v_runs := semel.run_due_find(p_project, p_agent, array['WAITING_TOOL', 'WAITING_APPROVAL'], p_limit,
+                                 coalesce(p_now, clock_timestamp()));
     if v_runs = '{}' then
         return 0;
     end if;
-    v_runs := semel.run_lock(p_project, v_runs, false);
-    for v_run in
-        select r.* from semel.run as r
-        where r.project_id = p_project and r.run_id = any (v_runs) and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
-        order by r.run_id
-    loop
+    foreach v_id in array semel.run_lock(p_project, v_runs, false) loop
+        -- As it is now: a child's end, further ahead in this very sweep, may have woken it.
+        select * into v_run from semel.run as r
+        where r.project_id = p_project and r.run_id = v_id and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL');
+        continue when not found;
         v_now := coalesce(p_now, clock_timestamp());
         select * into v_approval from semel.approval as a
         where a.project_id = p_project and a.run_id = v_run.run_id and a.state = 'PENDING' and a.expires_at <= v_now

@@ -7,30 +7,38 @@
 -- Locks: worker, then run by run_id with SKIP LOCKED.
 -- Clock: p_now, or the server's.
 
--- Announce a worker process and the agents it serves in p_project.
+-- Announce a worker process and the agents it serves in p_project. p_versions: of its code, for each
+-- agent, '' for none. p_joins: whether events of one correlation key join the live run.
 create or replace function semel.worker_register(
     p_project text, p_worker text, p_host text, p_pid int, p_slots int,
-    p_agents text[], p_max_attempts int[], p_max_running int[], p_executors text[], p_now timestamptz default null
+    p_agents text[], p_max_attempts int[], p_max_running int[], p_executors text[],
+    p_versions text[] default '{}', p_joins boolean[] default '{}', p_now timestamptz default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
     perform semel.project_require(p_project);
+    perform semel.version_require(p_versions);
     if not exists (select from semel.project as p where p.project_id = p_project) then
         insert into semel.project (project_id, created_at) values (p_project, v_now)
         on conflict on constraint project_pkey do nothing;
     end if;
-    insert into semel.agent as a (project_id, agent, max_attempts, max_running, executor, seen_at)
-    select p_project, x.agent, x.max_attempts, x.max_running, x.executor, v_now
-    from unnest(p_agents, p_max_attempts, p_max_running, p_executors) as x(agent, max_attempts, max_running, executor)
+    insert into semel.agent as a (project_id, agent, max_attempts, max_running, executor, joins, seen_at)
+    select p_project, x.agent, x.max_attempts, x.max_running, x.executor, coalesce(x.joins, false), v_now
+    from unnest(p_agents, p_max_attempts, p_max_running, p_executors, p_joins)
+        as x(agent, max_attempts, max_running, executor, joins)
     order by x.agent
     on conflict on constraint agent_pkey do update set
-        max_attempts = excluded.max_attempts, max_running = excluded.max_running, executor = excluded.executor, seen_at = excluded.seen_at;
-    insert into semel.worker as w (project_id, worker_id, host, pid, agents, slots, started_at, beat_at)
-    values (p_project, p_worker, p_host, p_pid, p_agents, p_slots, v_now, v_now)
+        max_attempts = excluded.max_attempts, max_running = excluded.max_running, executor = excluded.executor,
+        joins = excluded.joins, seen_at = excluded.seen_at;
+    insert into semel.worker as w (project_id, worker_id, host, pid, agents, versions, slots, started_at, beat_at)
+    values (p_project, p_worker, p_host, p_pid, p_agents,
+        array(select format('%s@%s', x.agent, x.version) from unnest(p_agents, p_versions) as x(agent, version)
+              where x.version <> ''),
+        p_slots, v_now, v_now)
     on conflict on constraint worker_pkey do update set
-        host = excluded.host, pid = excluded.pid, agents = excluded.agents, slots = excluded.slots,
+        host = excluded.host, pid = excluded.pid, agents = excluded.agents, versions = excluded.versions, slots = excluded.slots,
         beat_at = greatest(w.beat_at, excluded.beat_at);
 end
 $$;

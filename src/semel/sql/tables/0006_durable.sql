@@ -9,6 +9,9 @@ alter table semel.run
     add column has_wait boolean not null default false, -- it has waited, and may have waits
     add constraint run_kind_is_known check (kind in ('work', 'undo', 'notify', 'child'));
 
+-- Whether a run that ends has a parent to wake is asked at each end, and most have none.
+create index run_children on semel.run (project_id, run_id) where kind = 'child';
+
 alter table semel.run_history
     add column kind     text not null default 'work',
     add column version  text not null default '',
