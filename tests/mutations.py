@@ -209,6 +209,11 @@ MUTATIONS: dict[str, Mutation] = {
         ("leftovers_drop", "waits for locked bodies", "for update skip locked", "for update"),
         ("orphans_drop", "what live runs keep too", "          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id = o.run_id)'", "'"),
         ("orphans_drop", "what finished runs keep too", "          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id = o.run_id)'", "'"),
+        ("orphans_drop", "waits for locked rows", "for update of o skip locked", "for update of o"),
+        ("partitions_drop", "waits for who reads", "set lock_timeout = '200ms' ", ""),
+        ("partitions_make", "waits for who reads", "set lock_timeout = '200ms' ", ""),
+        ("partitions_make", "over rows that came early", "if not v_early then", "if true then"),
+        ("partitions_make", "over rows that outlive their day", "continue when v_early and v_day < v_today;", "exit when v_early and v_day < v_today;"),
         ("partitions_drop", "runs before their ids", "execute format('insert into semel.run_history select h.*", "perform format('insert into semel.run_history select h.*"),
     ]
 }  # fmt: skip

@@ -6,7 +6,7 @@ auto_explain tells of each statement inside a function what it did, as a notice 
 import json
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -17,7 +17,7 @@ from semel.core import claims, inbox, recovery, runs, transitions, workers
 from semel.core.call import Call
 from semel.db.execute import run
 from semel.db.pool import connect
-from semel.model import Claim, Offer
+from semel.model import Alert, Claim, Notice, Offer
 
 #: Tables that grow; the others have a row for each project, agent or worker.
 GROWN = {
@@ -56,6 +56,10 @@ insert into semel.dedupe (project_id, dedupe_key, source, channel_type, provider
     first_seen_at, last_seen_at)
 select 'p', sha256(n::text::bytea), 's', 'api', n::text, gen_random_uuid(), clock_timestamp(),
     clock_timestamp() from generate_series(1, 50000) as n;
+insert into semel.fold (project_id, source, fingerprint, status, starts_ns, ends_ns, episode, event_id,
+    event_key, changed_at, seen_at, seen_digest)
+select 'p', 'am', n::text, 'firing', 1, 0, gen_random_uuid(), gen_random_uuid(), 'k', clock_timestamp(),
+    clock_timestamp(), 'd' from generate_series(1, 50000) as n;
 """
 
 
@@ -145,6 +149,21 @@ def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
         Offer(source="s", channel="api", id=f"{turn}.{n}", agent="a", body=b"x", compare=True)
         for n in range(20)
     ]
+    notices = [
+        Notice(
+            source="am",
+            agent="a",
+            envelope={},
+            alerts=[
+                Alert(fingerprint=name, status="firing", starts_ns=1, ends_ns=0, alert={})
+                for name in (f"{turn}.{n}", str(n + 1))
+            ],
+            body=b"x",
+            headers={},
+            grace=timedelta(seconds=120),
+        )
+        for n in range(20)
+    ]
     return {
         "claim": claims.run_claim(
             "p", "a", f"w{turn}", limit=20, lease=LEASE, lanes=[5], marks=[mark]
@@ -173,6 +192,8 @@ def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
         "overdue": transitions.run_overdue("p"),
         "accept": inbox.event_accept("p", offers),
         "accept again": inbox.event_accept("p", offers),
+        "notify": inbox.notification_fold("p", notices),
+        "notify again": inbox.notification_fold("p", notices),
         "start": runs.run_start("p", "a", None, key=f"k{turn}", unique=f"u{turn}"),
         "start again": runs.run_start("p", "a", None, key=f"k{turn}"),
     }
