@@ -23,8 +23,15 @@ from semel.db.pool import connect
 PROCESSES = ("serve", "worker", "upkeep")
 PURGE_SECONDS = 600.0
 #: Functions that upkeep calls once in PURGE_SECONDS, for each project or for all.
-PURGES = ("purge_take", "dedupe_expire", "leftovers_drop", "worker_expire", "fold_stale")
-PURGES += ("partitions_make", "partitions_drop")
+PURGES = (
+    "purge_take",
+    "dedupe_expire",
+    "leftovers_drop",
+    "worker_expire",
+    "fold_stale",
+    "partitions_make",
+    "partitions_drop",
+)
 READY_SECONDS_MAX = 120.0
 
 SOURCE = """

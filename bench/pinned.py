@@ -204,21 +204,24 @@ def beside_snapshot(server: Server, who: Contestant, *, jobs: int) -> dict[str, 
 
 
 def beside_history(server: Server, who: Contestant, *, jobs: int) -> dict[str, float]:
-    """A drain with HISTORY finished runs there already."""
-    template, name = f"{who.name}_million", f"{who.name}_work"
-    if not server.exists(template):
-        server.drop(name)
-        database(server, who)
-        with connect(server.url(name), name="bench") as conn:
-            _remember(conn)
-            conn.execute("vacuum (analyze) semel.run_history")
-        server.admin.execute(f"alter database {name} rename to {template}")
-    server.make(name, of=template)
+    """A drain with HISTORY finished runs there already; `remember` has made them."""
+    name = f"{who.name}_work"
+    server.make(name, of=f"{who.name}_million")
     who.ask(server.url(name), "fill", jobs)
     with connect(server.url(name), name="bench") as conn:
         figures = drained(server, who, conn, jobs=jobs)
     server.drop(name)
     return figures
+
+
+def remember(server: Server, who: Contestant) -> None:
+    """Make the database that `beside_history` copies, in good time: a disk needs a rest then."""
+    name = database(server, who)
+    with connect(server.url(name), name="bench") as conn:
+        _remember(conn)
+        conn.execute("vacuum (analyze) semel.run_history")
+    server.admin.execute(f"alter database {name} rename to {who.name}_million")
+    server.settle()
 
 
 def _remember(conn: psycopg.Connection[Any]) -> None:

@@ -30,7 +30,7 @@ from idle import idle
 from ingest import KINDS, ROUTE, ingest
 from page import Results, write
 from pickup import pickup
-from pinned import SWEEPS, beside_history, beside_snapshot, pinned
+from pinned import SWEEPS, beside_history, beside_snapshot, pinned, remember
 from server import Server, throwaway
 
 PARTS = ("drain", "calls", "ingest", "pickup", "pinned", "cost", "idle")
@@ -245,6 +245,8 @@ def main() -> None:
         )
         results = Results(about)
         bench = Bench(server, results, peers, asked.quick)
+        if "pinned" in parts:
+            remember(server, OURS)
         for turn in range(asked.rounds):
             for part in parts:
                 print(f"round {turn + 1} of {asked.rounds}: {part}", flush=True)

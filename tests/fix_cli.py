@@ -1,6 +1,7 @@
 """Runs the command line in this process, with no configuration but what a test tells."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,8 @@ import pytest
 
 from semel.ops.cli import cli
 
+#: What the tests themselves are told.
+OURS = {"SEMEL_TEST_HOME", "SEMEL_PG_BIN", "SEMEL_PG_USER"}
 AWAY = "host=/nowhere dbname=x"
 STRANGER = "01a22cd8-ca25-7d51-9c7c-6c90a3d029c6"
 
@@ -39,8 +42,9 @@ def semel(
     def call(*words: str, **environ: str) -> Said:
         with monkeypatch.context() as own:
             own.chdir(tmp_path)
-            for name in ("SEMEL_DSN", "SEMEL_CONFIG", "SEMEL_HOME", "SEMEL_PROJECT"):
-                own.delenv(name, raising=False)
+            for name in list(os.environ):
+                if name.startswith("SEMEL_") and name not in OURS:
+                    own.delenv(name)
             for name, value in environ.items():
                 own.setenv(name, value)
             code = cli(words)

@@ -87,6 +87,11 @@ class Programs:
         """Start a worker of a program in programs/."""
         return self._start([str(PROGRAMS / "work.py"), str(PROGRAMS / program)], settings)
 
+    def skewed(self, seconds: float, **settings: str) -> subprocess.Popen[bytes]:
+        """Start a worker on a machine whose clock is *seconds* ahead."""
+        argv = [str(PROGRAMS / "skewed.py"), str(seconds), str(PROGRAMS / "agents.py")]
+        return self._start(argv, settings)
+
     def upkeep(self, **settings: str) -> subprocess.Popen[bytes]:
         """Start an upkeep."""
         return self._start([str(PROGRAMS / "keep.py")], settings)

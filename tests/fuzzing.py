@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 #: For each input; 0 is an ordinary run.
-SECONDS = float(os.environ.get("SEMEL_FUZZ_SECONDS", "0"))
+SECONDS = float(os.environ.get("SEMEL_FUZZ_SECONDS") or 0)
 #: Of an ordinary run.
 CASES = 100
 CASE = os.environ.get("SEMEL_FUZZ_CASE", "")

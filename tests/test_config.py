@@ -100,6 +100,10 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert settings.home == tmp_path / "elsewhere"
 
 
+def test_a_dsn_of_bytes_that_are_no_text_is_refused(tmp_path: Path) -> None:
+    assert "SEMEL_DSN is not UTF-8" in refusal(tmp_path, SEMEL_DSN="host=\udcff")
+
+
 def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
     assert told(tmp_path, 'dsn = "dbname=a"', SEMEL_DSN="").dsn == "dbname=a"
 
@@ -116,6 +120,8 @@ def test_another_file_is_named_by_semel_config(tmp_path: Path) -> None:
     [
         ("[worker]\nlese = '5m'", "unknown key 'lese' (did you mean 'lease'?)"),
         ("[wroker]\nlease = '5m'", "unknown key 'wroker' (did you mean 'worker'?)"),
+        (f"[worker]\nslots = {'9' * 5000}", "is not TOML: Exceeds the limit"),
+        ("[worker]\nheartbeat = '999999999d'", "[worker] heartbeat is 999999999d: 100ms to 1h"),
         ("[worker]\nlease = 300", "[worker] lease is 300: write a number with its unit"),
         ("[worker]\nlease = '300'", "write a number with its unit"),
         ("[worker]\nlease = 'never'", "[worker] lease is 'never'"),

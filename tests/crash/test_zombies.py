@@ -76,8 +76,7 @@ def test_r1_a_worker_that_thaws_changes_nothing(
     os.killpg(frozen.pid, signal.SIGCONT)
 
     until(lambda: one(conn, marks, "stopped") == len(WRITES))
-    asleep = "select count(*) from pg_stat_activity where application_name like 'semel%%' and datname = current_database() and state <> 'idle'"
-    until(lambda: one(conn, asleep) == 0)
+    until(lambda: programs.log().count('"run.ended"') == len(WRITES))
     assert before == everything(conn)
     assert 0 == one(conn, "select count(*) from public.business")
     assert 0 == one(conn, marks, "executed")

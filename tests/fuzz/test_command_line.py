@@ -1,6 +1,7 @@
 """Whatever is typed: an exit code, and for a refusal one line with a code; never a traceback."""
 
 import json
+from collections import Counter
 from random import Random
 
 import pytest
@@ -58,15 +59,18 @@ GOOD = {
 
 def test_no_words_harm_us(here: Semel, conn: Conn, record_property: Tally) -> None:
     seen = [STRANGER]
+    done = Counter[int]()
 
     def case(some: Random) -> None:
         words = typed(some, seen)
         said = here(*words)
         judge(words, said)
+        done[said.code] += 1
         if said.code == 0 and words[:2] == ["run", "start"] and "--json" in words:
             seen.append(said.json["run_id"])
 
     record_property("cases", fuzz(case))
+    assert set(done) == CODES, "some are carried out, some refused, some misuse"
     assert not faults(conn)
 
 

@@ -242,6 +242,7 @@ def test_the_example_asks_acts_and_undoes(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     dsn: str,
+    *,
     node: str,
     decision: Any,
     status: str,

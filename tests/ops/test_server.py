@@ -228,6 +228,31 @@ def test_pipelined_requests_are_each_answered(
     assert count(conn, "runs") == 2
 
 
+def test_what_is_no_http_is_a_problem_and_no_answer_to_another_request(
+    start: Callable[..., Process], dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    process = start(SEMEL_DSN=dsn)
+    process.wait_for("database.reached")
+    alone = exchange(process.port, b"\x00\x01\r\n\r\n")
+    assert alone.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in alone
+    assert json.loads(alone.partition(b"\r\n\r\n")[2])["code"] == "E-REQUEST-001"
+    good = b"POST /in/default/bot HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n"
+    with conn.transaction(), connect(dsn) as other:
+        # The request before it waits for the database: a 400 would be taken for its answer.
+        conn.execute("lock table semel.dedupe in access exclusive mode")
+        with socket.create_connection(("127.0.0.1", process.port), timeout=10) as client:
+            client.sendall(good + b'{"update_id":1}')
+            until(lambda: waiting(other) == 1)
+            client.sendall(good + b'{"update_id":2}' + b"\x00\r\n\r\n")
+            assert client.recv(100) == b""
+    until(lambda: count(conn, "runs") >= 1)
+    assert process.post(1).status_code == 200
+    assert process.stop() == 0
+    assert process.popen.stderr is not None
+    assert "request.failed" not in process.popen.stderr.read()
+
+
 OFFERS = {
     "h2c": "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAA\r\n",
     "websocket": "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"

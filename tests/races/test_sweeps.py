@@ -15,6 +15,14 @@ from semel.model import Alert, Offer
 DAY = timedelta(days=1)
 
 
+#: What runs that are gone have left behind.
+ORPHANS = (
+    "insert into semel.run_input values ('p', semel.uuid_at(%s), to_jsonb(%s::timestamptz))",
+    "insert into semel.step values ('p', semel.uuid_at(%s), gen_random_uuid(), 's', 'intent', 1, 1, 'w', 'null', %s)",
+    "insert into semel.event_link values ('p', semel.uuid_at(%s), gen_random_uuid(), 'resolved', 'null', %s)",
+)
+
+
 def a_world(conn: Conn) -> None:
     """Two of everything that a sweep looks at, long past its time."""
     statuses: list[Any] = ["firing", "resolved"]
@@ -35,6 +43,8 @@ def a_world(conn: Conn) -> None:
         assert 1 == len(run(conn, claim))
         run(conn, workers.worker_register("p", f"idle{n}", host="h", pid=1, slots=1, agents=[]))
     conn.execute("update semel.worker set beat_at = %s", (long_ago,))
+    for statement in ORPHANS:
+        conn.execute(statement, (long_ago, long_ago))
 
 
 SWEEPS: dict[str, Callable[[Any], Call[Any]]] = {
@@ -51,7 +61,13 @@ SWEEPS: dict[str, Callable[[Any], Call[Any]]] = {
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-@pytest.mark.parametrize("table", ["run", "worker", "dedupe", "fold", "body", "project"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        *("run", "worker", "dedupe", "fold", "body", "project"),
+        *("run_input", "step", "event_link"),
+    ],
+)
 def test_locked_rows_hold_up_no_sweep(conn: Conn, other: Conn, name: str, table: str) -> None:
     a_world(conn)
     later = one(conn, "select clock_timestamp()") + DAY
@@ -70,7 +86,8 @@ def test_locked_rows_hold_up_no_sweep(conn: Conn, other: Conn, name: str, table:
         "run_reap, blind": "select 0",
         "dedupe_expire": "select count(*) from semel.dedupe where channel_type = 'api'",
         "fold_stale": "select count(*) from semel.fold where status = 'firing'",
-        "leftovers_drop": "select count(*) from semel.body",
+        "leftovers_drop": "select (select count(*) from semel.body) + (select count(*) from semel.step)"
+        " + (select count(*) from semel.run_input where run_id < semel.uuid_floor(now() - interval '9 days'))",
         "worker_expire": "select count(*) from semel.worker where worker_id ~ 'idle'",
         "purge_take": "select count(*) from semel.project where purged_at is null",
     }

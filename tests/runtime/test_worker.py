@@ -19,13 +19,13 @@ def ended(conn: Conn, run_id: Any) -> dict[str, Any]:
 
 
 def test_a_worker_completes_what_is_started(conn: Conn, programs: Programs) -> None:
-    small = start_run(conn, "echo", {"x": [1, "é台北"]})
+    small = start_run(conn, "echo", {"x": [1, "é台北", 2**53 + 1, 10**40 + 1]})
     large = start_run(conn, "echo", "y" * 100_000, project="other")
     programs.worker(**FAST)
 
     first, second = ended(conn, small), ended(conn, large)
 
-    assert ("COMPLETED", {"x": [1, "é台北"]}, 1, 1) == (
+    assert ("COMPLETED", {"x": [1, "é台北", 2**53 + 1, 10**40 + 1]}, 1, 1) == (
         first["status"],
         first["result"],
         first["attempt_count"],

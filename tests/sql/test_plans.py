@@ -3,8 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-import psycopg
-
 from fix_explained import FILL, Explained, held, whole_tables
 from fix_world import DEAD, LEASE, Conn, one
 from semel.core import (
@@ -17,14 +15,14 @@ from semel.core import (
 )
 from semel.core.call import Call
 from semel.db.execute import run
-from semel.model import Offer
+from semel.db.pool import connect
+from semel.model import Alert, Claim, Notice, Offer
 
 ROWS = 50_000
 BATCH = 100
 PASSING = 20_000
 TURNS = PASSING // BATCH
 TENTH = TURNS // 10
-
 
 _AGENT = ("a", 3, None, "async")
 _DEAD = """
@@ -45,6 +43,21 @@ def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
     mark = taken[0].ready_at
     offers = [
         Offer(source="s", channel="api", id=f"{turn}.{n}", agent="a", body=b"x", compare=True)
+        for n in range(20)
+    ]
+    notices = [
+        Notice(
+            source="am",
+            agent="a",
+            envelope={},
+            alerts=[
+                Alert(fingerprint=name, status="firing", starts_ns=1, ends_ns=0, alert={})
+                for name in (f"{turn}.{n}", str(n + 1))
+            ],
+            body=b"x",
+            headers={},
+            grace=timedelta(seconds=120),
+        )
         for n in range(20)
     ]
     return {
@@ -75,6 +88,8 @@ def hot_calls(conn: Conn, turn: int) -> dict[str, Call[Any]]:
         "overdue": transitions.run_overdue("p"),
         "accept": inbox.event_accept("p", offers),
         "accept again": inbox.event_accept("p", offers),
+        "notify": inbox.notification_fold("p", notices),
+        "notify again": inbox.notification_fold("p", notices),
         "start": runs.run_start("p", "a", None, key=f"k{turn}", unique=f"u{turn}"),
         "start again": runs.run_start("p", "a", None, key=f"k{turn}"),
     }

@@ -125,6 +125,38 @@ def test_history_is_dropped_by_partition_but_never_before_its_id(conn: Conn) -> 
     assert 0 == one(conn, "select count(*) from semel.runs")
 
 
+def test_rows_that_came_before_their_partition_move_into_it(conn: Conn) -> None:
+    """Upkeep was away for weeks: what came meanwhile is in the rest partitions, of no day."""
+    start = clock(conn)
+    run(conn, upkeep.partitions_drop(DAY, DAY, now=start + 30 * DAY))
+    first = accept(conn, "e", start)
+    finish(conn, first.run_id)
+    tables = ("run_history", "delivery")
+    assert [1, 1] == [one(conn, f"select count(*) from semel.{t}_rest") for t in tables]
+
+    assert run(conn, upkeep.partitions_make(now=start)) > 0
+
+    assert [0, 0] == [one(conn, f"select count(*) from semel.{t}_rest") for t in tables]
+    assert [first.run_id] == [r for [r] in conn.execute("select run_id from semel.runs")]
+    assert "duplicate" == accept(conn, "e", start).verdict
+    assert 0 == run(conn, upkeep.partitions_make(now=start))
+    assert run(conn, upkeep.partitions_drop(DAY, DAY, now=start + 30 * DAY)) > 0
+
+
+def test_a_day_whose_rows_outlive_it_is_not_made_again(conn: Conn) -> None:
+    """Its run is still remembered, so it moved to the rest; partitions are made on all the same."""
+    start = clock(conn)
+    first = accept(conn, "e", start)
+    finish(conn, first.run_id)
+    next_day = start + DAY
+    assert run(conn, upkeep.partitions_drop(timedelta(0), DAY, now=next_day)) > 0
+
+    assert 0 < run(conn, upkeep.partitions_make(now=next_day))
+    assert [first.run_id] == [
+        r for [r] in conn.execute("select run_id from semel.run_history_rest")
+    ]
+
+
 def test_deliveries_and_their_bodies_go_with_time(conn: Conn) -> None:
     start = clock(conn)
     accept(conn, "e" * 2000, start)

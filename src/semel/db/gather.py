@@ -11,6 +11,7 @@ sent any more, unless it is on its way already.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ O = TypeVar("O")  # noqa: E741 - its outcome
 
 #: Items of failed batches that are sent at the same time.
 STRAYS_MAX = 4
+
+
+def _expire(future: asyncio.Future[O]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 class Gather(Generic[I, O]):
@@ -55,23 +61,28 @@ class Gather(Generic[I, O]):
         self._strays: dict[asyncio.Task[None], Collection[Hashable]] = {}
         self._few = asyncio.Semaphore(STRAYS_MAX)
 
-    async def add(self, item: I) -> O:
+    async def add(self, item: I, *, within: float = math.inf) -> O:
         """
         Send *item* with whatever else there is; answers its outcome.
 
-        Cancelled before it is sent, it never is.
+        Cancelled, or late, before it is sent, it never is.
 
         Raises:
+            TimeoutError: no outcome *within* so many seconds.
             Exception: what sending it alone raised.
         """
-        future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[O] = loop.create_future()
         self._waiting[future] = item
         if self._task is None:
-            self._task = asyncio.create_task(self._send_on())
+            self._task = loop.create_task(self._send_on())
+        end = loop.call_later(within, _expire, future) if within < math.inf else None
         try:
             return await future
         finally:
             self._waiting.pop(future, None)
+            if end is not None:
+                end.cancel()
 
     async def close(self) -> None:
         """Stop. What was not sent is cancelled; its callers are."""

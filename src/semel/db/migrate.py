@@ -8,10 +8,13 @@ never edited (its checksum is kept and compared), and a released function keeps 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
+
+from psycopg.errors import LockNotAvailable
 
 from semel.errors import SchemaMismatch
 
@@ -165,7 +168,9 @@ def migrate(conn: psycopg.Connection[Any]) -> list[str]:
             applied.append(f"{part.kind}/{part.name}")
         if applied:
             conn.execute(_CLOSE)
-        conn.execute("select semel.partitions_make()")
+        # Who reads for long keeps them from being made now; upkeep makes them later.
+        with contextlib.suppress(LockNotAvailable), conn.transaction():
+            conn.execute("select semel.partitions_make()")
     return applied
 
 

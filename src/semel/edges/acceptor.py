@@ -249,8 +249,7 @@ class Acceptor:
 async def _gathered(gather: Gather[I, O], item: I, within: float) -> O:
     """What became of *item*; what was not sent *within* so many seconds never is."""
     try:
-        async with asyncio.timeout(within):
-            return await gather.add(item)
+        return await gather.add(item, within=within)
     except TimeoutError:
         raise DatabaseUnreachable(f"the database gave no answer within {within:g} s") from None
 

@@ -39,12 +39,15 @@ async def whole(scope: Scope, receive: Receive, limits: Server) -> bytes | None:
     Raises:
         Unread: the body or the header lines together pass their limit, or it took too long.
     """
-    lines = scope["headers"]
-    if sum(len(name) + len(value) + 4 for name, value in lines) > limits.header_bytes_max:
+    size, declared = 0, b"0"
+    for name, value in scope["headers"]:
+        size += len(name) + len(value) + 4
+        if name == b"content-length":
+            declared = value
+    if size > limits.header_bytes_max:
         large = TooLarge(f"the header lines pass {limits.header_bytes_max} bytes")
         raise Unread(large, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     large = TooLarge(f"the body passes {limits.body_bytes_max} bytes")
-    declared = next((value for name, value in lines if name == b"content-length"), b"0")
     if not declared.isdigit() or int(declared[:20]) > limits.body_bytes_max:
         raise Unread(large, large.http_status)
     body = bytearray()

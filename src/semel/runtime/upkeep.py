@@ -15,6 +15,8 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from psycopg.errors import LockNotAvailable
+
 from semel import log
 from semel.core import claims, recovery, transitions, upkeep
 from semel.db.execute import run
@@ -166,9 +168,18 @@ class Upkeep:
         return total
 
     def _partitions(self, conn: psycopg.Connection[Any], *, now: datetime | None = None) -> int:
+        """Make and drop what is due; who reads for long delays it to the next time."""
         keep = self._settings.retention
-        made = run(conn, upkeep.partitions_make())
-        return made + run(conn, upkeep.partitions_drop(keep.runs, keep.deliveries, now=now))
+        changed = 0
+        for call in (
+            upkeep.partitions_make(),
+            upkeep.partitions_drop(keep.runs, keep.deliveries, now=now),
+        ):
+            try:
+                changed += run(conn, call)
+            except LockNotAvailable as busy:
+                log.event("upkeep.failed", reason=_said(busy))
+        return changed
 
 
 def _said(error: Exception) -> str:

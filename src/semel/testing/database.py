@@ -20,7 +20,7 @@ from semel.db import embedded, migrate
 from semel.db.pool import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -40,10 +40,10 @@ def server(home: Path) -> AbstractContextManager[embedded.Server]:
 
 
 @contextmanager
-def fresh(running: embedded.Server) -> Iterator[str]:
+def fresh(running: embedded.Server) -> Generator[str, None, None]:
     """The conninfo of a migrated database that is there for this block."""
     _template(running)
-    name = f"test_{os.getpid()}_{next(_count)}"
+    name = f"semel_test_{os.getpid()}_{next(_count)}"
     with connect(running.dsn) as admin:
         admin.execute(
             sql.SQL("create database {} template {} strategy wal_log").format(

@@ -67,7 +67,11 @@ def semel_dsn(semel_server: embedded.Server) -> Iterator[str]:
 
 @pytest.fixture
 def semel_world(semel_dsn: str) -> Worlds:
-    """Makes a world on a database of this test's own: `async with semel_world(app) as world:`."""
+    """
+    Makes worlds on a database of this test's own.
+
+    They are entered: `async with semel_world(app) as world`.
+    """
 
     def world(app: App, **options: Any) -> World:
         return World(app, semel_dsn, **options)

@@ -161,7 +161,7 @@ class World:
         return started.run_id
 
     async def run(self, run_id: UUID) -> SimpleNamespace:
-        """A run as the view `semel.runs` has it: status, result, failure_code, saga_steps, …"""
+        """A run as the view `semel.runs` has it: its status, result, failure_code and so on."""
         found = self._rows("select * from semel.runs where run_id = %s", run_id)
         if not found:
             raise NoSuchRun(f"no run {run_id} in this world")
@@ -177,7 +177,7 @@ class World:
         )
 
     async def attempts(self, run_id: UUID) -> list[SimpleNamespace]:
-        """A run's attempts, as the view `semel.attempts` has them: outcome, code, reason, …"""
+        """A run's attempts, as the view `semel.attempts` has them: outcome, code and reason."""
         return self._rows(
             "select * from semel.attempts where run_id = %s order by fence", run_id
         )

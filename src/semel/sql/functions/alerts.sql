@@ -11,6 +11,8 @@
 --   no row    ──resolved──> resolved            new, and by default no run
 --   all else: duplicate (the same bytes, or nothing open) or reminder (an open episode again)
 --
+-- The judge is notification_fold (notifications.sql), for one notification as for many.
+--
 -- Fence: the fold row's lock. Its verdict is final; the dedupe row under it can only be new.
 -- Locks: fold by fingerprint, then dedupe, then run.
 -- Clock: p_now or the server's for the grace and for sightings; a run's times are the server's.

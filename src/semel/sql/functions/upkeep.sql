@@ -172,7 +172,8 @@ end
 $$;
 
 -- Drop what is kept beside runs below p_below that are gone, and so are their compensations, which
--- work from it; of p_limit runs in each table at most. Answers how many rows. Internal.
+-- work from it; p_limit rows of each table at most. Answers how many. Named by their place, which a
+-- locked row keeps. Internal.
 create or replace function semel.orphans_drop(p_project text, p_below uuid, p_limit int) returns int
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -204,12 +205,13 @@ begin
     foreach v_table in array array['run_input', 'step', 'event_link', 'wait', 'signal'] loop
         execute format(
             'with gone as ('
-            '    delete from semel.%1$I as i where i.project_id = $1 and i.run_id = any (array('
-            '        select distinct o.run_id from semel.%1$I as o'
+            '    delete from semel.%1$I as i where i.project_id = $1 and i.ctid = any (array('
+            '        select o.ctid from semel.%1$I as o'
             '        where o.project_id = $1 and o.run_id < $2'
             '          and not exists (select from semel.run as r where r.project_id = $1 and r.run_id in (o.run_id, semel.undo_of(o.run_id)))'
             '          and not exists (select from semel.run_history as h where h.project_id = $1 and h.run_id in (o.run_id, semel.undo_of(o.run_id)))'
-            '        order by o.run_id limit $3))'
+            '        order by o.run_id limit $3'
+            '        for update of o skip locked))'
             '    returning 1'
             ') select count(*) from gone', v_table)
         into v_count using p_project, p_below, p_limit;
@@ -245,10 +247,12 @@ $$;
 -- Drop the partitions that ended p_keep ago (runs, attempts and deliveries each have theirs), and
 -- old rows of the rest partitions. Runs whose id is still remembered move to the rest partition:
 -- a run is not purged before its dedupe row. Answers the partitions dropped.
+-- Whoever reads them for long, such as a report, is not waited for: a waiting `detach` would keep
+-- every completion behind it. 55P03 then; the next call does it.
 create or replace function semel.partitions_drop(
     p_runs interval, p_deliveries interval, p_limit int default 1000, p_now timestamptz default null
 ) returns int
-language plpgsql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog set lock_timeout = '200ms' as $$
 declare
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
     v_keep  record;
@@ -285,27 +289,50 @@ end
 $$;
 
 -- Make the daily partitions of the append-only tables from yesterday to p_days ahead.
--- Answers how many were new. Rows that come before their partition wait in the rest partition.
+-- Answers how many were new. Rows that came before their partition wait in the rest partition: they
+-- move into it, but for yesterday's, which stay there until their time is up. Waits for no one, as
+-- partitions_drop.
 create or replace function semel.partitions_make(p_days int default 7, p_now timestamptz default null) returns int
-language plpgsql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog set lock_timeout = '200ms' as $$
 declare
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_today date := (v_now at time zone 'UTC')::date;
     v_day   date;
     v_table text;
+    v_at    text;
     v_name  text;
+    v_from  timestamptz;
+    v_to    timestamptz;
+    v_early boolean;
     v_made  int := 0;
 begin
-    foreach v_table in array array['run_history', 'attempt', 'delivery'] loop
-        for v_day in
-            select d::date from generate_series((v_now at time zone 'UTC')::date - 1,
-                                                (v_now at time zone 'UTC')::date + p_days, interval '1 day') as d
-        loop
-            v_name := format('%s_%s', v_table, to_char(v_day, 'YYYYMMDD'));
-            continue when to_regclass('semel.' || v_name) is not null;
+    for v_table, v_at, v_day in
+        select t.name, t.at, d::date
+        from (values ('run_history', 'finished_at'), ('attempt', 'ended_at'), ('delivery', 'received_at')) as t(name, at)
+        cross join generate_series(v_today - 1, v_today + p_days, interval '1 day') as d
+        order by t.name, d
+    loop
+        v_name := format('%s_%s', v_table, to_char(v_day, 'YYYYMMDD'));
+        continue when to_regclass('semel.' || v_name) is not null;
+        v_from := v_day::timestamp at time zone 'UTC';
+        v_to := v_from + interval '24 hours';
+        execute format('select exists (select from semel.%I as o where o.%I >= $1 and o.%2$I < $2)', v_table || '_rest', v_at)
+        into v_early using v_from, v_to;
+        continue when v_early and v_day < v_today;
+        if not v_early then
             execute format('create table semel.%I partition of semel.%I for values from (%L) to (%L)',
-                           v_name, v_table, v_day || ' 00:00:00+00', v_day + 1 || ' 00:00:00+00');
-            v_made := v_made + 1;
-        end loop;
+                           v_name, v_table, v_from, v_to);
+        else
+            -- No partition can be made over rows that are elsewhere.
+            execute format('lock table semel.%I in access exclusive mode', v_table || '_rest');
+            execute format('create table semel.%I (like semel.%I including all)', v_name, v_table);
+            execute format('with early as (delete from semel.%I as o where o.%I >= $1 and o.%2$I < $2 returning o.*)'
+                           ' insert into semel.%3$I select * from early', v_table || '_rest', v_at, v_name)
+            using v_from, v_to;
+            execute format('alter table semel.%I attach partition semel.%I for values from (%L) to (%L)',
+                           v_table, v_name, v_from, v_to);
+        end if;
+        v_made := v_made + 1;
     end loop;
     return v_made;
 end
