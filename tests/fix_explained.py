@@ -52,6 +52,10 @@ insert into semel.dedupe (project_id, dedupe_key, source, channel_type, provider
     first_seen_at, last_seen_at)
 select 'p', sha256(n::text::bytea), 's', 'api', n::text, gen_random_uuid(), clock_timestamp(),
     clock_timestamp() from generate_series(1, 50000) as n;
+insert into semel.fold (project_id, source, fingerprint, status, starts_ns, ends_ns, episode, event_id,
+    event_key, changed_at, seen_at, seen_digest)
+select 'p', 'am', n::text, 'firing', 1, 0, gen_random_uuid(), gen_random_uuid(), 'k', clock_timestamp(),
+    clock_timestamp(), 'd' from generate_series(1, 50000) as n;
 """
 
 

@@ -367,6 +367,65 @@ def test_a_cancel_in_the_middle_undoes_what_was_done(play: Callable[..., None]) 
     play(story)
 
 
+def test_what_fails_at_a_point_fails_the_test(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        async def nobody_asks() -> None:
+            assert await world.approvals(run)
+
+        run = await world.start("restart")
+        world.at("worker.park.before", nobody_asks)
+        with pytest.raises(AssertionError):
+            await world.drain()
+        assert "WAITING_APPROVAL" == (await world.run(run)).status
+        assert 0 == await world.drain()
+
+    play(story)
+
+
+def test_runs_of_another_version_are_left_alone(dsn: str) -> None:
+    old, new = App(), App()
+
+    async def waits(run: Run) -> Any:
+        return await run.signal("go")
+
+    old.agent("waits", version="1")(waits)
+    new.agent("waits", version="2")(waits)
+
+    async def story() -> None:
+        async with World(old, dsn) as world:
+            run = await world.start("waits")
+            await world.drain()
+            await world.signal(run, "go", "on")
+        async with World(new, dsn) as world:
+            assert 0 == await world.drain()
+            assert ("RESUMED", "1") == (
+                (left := await world.run(run)).status,
+                left.version,
+            )
+        async with World(old, dsn) as world:
+            await world.drain()
+            assert "on" == (await world.run(run)).result
+
+    asyncio.run(story())
+
+
+def test_a_handler_for_a_process_of_its_own_works_in_this_one(dsn: str) -> None:
+    alone = App()
+
+    @alone.agent("alone", executor="process")
+    def in_process(run: Run) -> Any:
+        return run.step("did", did, "did")
+
+    async def story() -> None:
+        async with World(alone, dsn) as world:
+            run = await world.start("alone", key="k")
+            assert run == await world.start("alone", key="k")
+            await world.drain()
+            assert "DID" == (await world.run(run)).result
+
+    asyncio.run(story())
+
+
 def test_what_cannot_be_is_refused(play: Callable[..., None], dsn: str) -> None:
     async def story(world: World) -> None:
         with pytest.raises(ValueError, match=r"no worker passes 'worker\.nowhere'"):

@@ -24,13 +24,19 @@ def work(
     *,
     undos: Mapping[str, Callable[..., Any]] | None = None,
     clock: Callable[[], Any] = lambda: None,
+    lend: str | None = None,
 ) -> Attempt:
-    """Work on *claim* to its end; answers what the worker knows of it then."""
+    """
+    Work on *claim* to its end; answers what the worker knows of it then.
+
+    Args:
+        lend: Where the connections that transactions borrow lead; as *dsn* by default.
+    """
 
     async def go() -> Attempt:
         writes, steps, waits = (Link(dsn, name=f"test-{name}") for name in ("w", "s", "p"))
         recorder, finisher = Recorder(steps, clock), Finisher(writes)
-        lender = Lender(dsn, size=2)
+        lender = Lender(lend or dsn, size=2)
         threads = ThreadPoolExecutor(4, thread_name_prefix="semel-run")
         desk = Desk(
             link=waits,

@@ -106,3 +106,18 @@ def test_a_worker_that_fell_silent_serves_nothing(dsn: str, conn: Conn, rolled: 
         "gone (1), roll (1), roll version 1 (2), roll version 2 (1)" in agents_check(dsn).detail
     )
     assert 4 == one(conn, "select count(*) from semel.runs where agent = 'roll'")
+
+
+def test_the_story_of_a_run_names_the_version_that_began_it(
+    here: Semel, conn: Conn, rolled: None
+) -> None:
+    def head(version: str) -> str:
+        run_id = one(
+            conn,
+            "select run_id from semel.runs where agent = 'roll' and version = %s limit 1",
+            version,
+        )
+        return here("run", "show", str(run_id), "--project", "p").out.splitlines()[1]
+
+    assert "agent     roll version 1 in project p, priority 5" == head("1")
+    assert "agent     roll in project p, priority 5" == head("")

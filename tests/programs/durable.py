@@ -119,7 +119,7 @@ async def retries(run: Run) -> Any:
             ).fetchall()
         if count < told["until"]:
             raise ValueError(f"try {count} went wrong")
-        return count
+        return int(count)
 
     retry = Retry(
         attempts=told["attempts"],
@@ -260,7 +260,7 @@ async def bad_steps(run: Run) -> Any:
             await run.step("bad", act, undo=undo_double)
         case "parallel":
             await asyncio.gather(*(run.step("same", double, run, "same", n) for n in range(2)))
-        case "no-name":
+        case _:
             await run.step("", double, run, "nameless", 1)
 
 

@@ -161,14 +161,9 @@ def work(conn: Conn, project: str, n: int, now: datetime) -> None:
     worker = f"w{n}"
     held = run(conn, claims.run_claim(project, "a", worker, limit=50, lease=LEASE, now=now))
     for claim in held[:-2]:
-        record = steps.step_record(
-            project,
-            worker,
-            claim.run_id,
-            claim.fence,
-            [("s", "intent", 1), ("s", "result", 1)],
-            now=now,
-        )
+        mine = (claim.run_id, claim.fence)
+        entries = [(*mine, Entry("s", "error")), (*mine, Entry("s", "result", content="1"))]
+        record = steps.step_record(project, worker, entries, now=now)
         if claim is held[0]:
             run(conn, record)
         done = [(claim.run_id, claim.fence, "null")]

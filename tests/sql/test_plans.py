@@ -1,7 +1,9 @@
 """The plan of every hot statement at 50,000 rows, and what it reads while a snapshot is pinned."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+import psycopg
 
 from fix_explained import FILL, Explained, held, whole_tables
 from fix_world import DEAD, LEASE, Conn, one
@@ -15,8 +17,7 @@ from semel.core import (
 )
 from semel.core.call import Call
 from semel.db.execute import run
-from semel.db.pool import connect
-from semel.model import Alert, Claim, Notice, Offer
+from semel.model import Alert, Notice, Offer
 
 ROWS = 50_000
 BATCH = 100

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -244,6 +246,14 @@ LOSSES: list[Callable[[Conn, Claim], None]] = [
 ]
 
 
+def mint_as(conn: Conn, held: Claim, approval: UUID) -> str:
+    call = approvals.approval_mint(
+        "p", held.worker, held.run_id, held.fence,
+        approval_id=approval, recipient="mallory", link=approvals.Link.mint("p"),
+    )  # fmt: skip
+    return run(conn, call)
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 def test_r1_a_zombie_journals_parks_asks_spawns_and_mints_nothing(
     conn: Conn, loss: Callable[[Conn, Claim], None]
@@ -260,23 +270,39 @@ def test_r1_a_zombie_journals_parks_asks_spawns_and_mints_nothing(
         assert [(wait.key, "lost", None)] == park(conn, held, wait)
     assert [("nap", "lost", None), ("go", "lost", None)] == park(conn, held, sleep(), hear())
     assert (None, "lost") == spawn(conn, held)
-    link = approvals.Link.mint("p")
-    minted = approvals.approval_mint(
-        "p", held.worker, held.run_id, held.fence,
-        approval_id=asked(question), recipient="mallory", link=link,
-    )  # fmt: skip
-    assert "lost" == run(conn, minted)
+    assert "lost" == mint_as(conn, held, asked(question))
     assert before == everything(conn)
 
 
-def test_a_fence_in_another_workers_hands_writes_no_step(conn: Conn) -> None:
+def test_a_fence_in_another_workers_hands_opens_nothing(conn: Conn) -> None:
+    """An asynchronous failover can hand the same fence out twice."""
     held = begin(conn)
+    asker = begin(conn, "w9", agent="asker")
+    question = asking()
+    park(conn, asker, question)
     before = everything(conn)
-    for worker in ("w2", "", None):
-        rows = [(held.run_id, held.fence, result("s"))]
-        call = steps.step_record("p", worker, rows)  # type: ignore[arg-type]
-        assert [("lost", None)] == run(conn, call)
+
+    for worker in ("w2", ""):
+        thief = replace(held, worker=worker)
+        assert [("lost", None)] == record(conn, thief, result("s"))
+        assert [("nap", "lost", None)] == park(conn, thief, sleep(due=-1))
+        assert [("go", "lost", None)] == park(conn, thief, hear())
+        assert (None, "lost") == spawn(conn, thief)
+        assert "lost" == mint_as(conn, thief, asked(question))
     assert before == everything(conn)
+
+
+def test_a_call_with_two_holds_of_one_run_writes_for_the_good_one(conn: Conn) -> None:
+    old = begin(conn)
+    resumed_and_claimed_by_its_name(conn, old)
+    [fence] = conn.execute("select fence from semel.run").fetchone() or ()
+    new = replace(old, fence=fence)
+    entries = [(hold.run_id, hold.fence, result(key)) for key, hold in (("s", old), ("t", new))]
+
+    assert [("lost", None), ("won", None)] == run(
+        conn, steps.step_record("p", old.worker, entries)
+    )
+    assert ["go", "t"] == [key for key, _, _ in journal(conn, old.run_id)]
 
 
 def test_a_project_never_sees_the_journal_of_another(conn: Conn) -> None:

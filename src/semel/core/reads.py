@@ -107,6 +107,9 @@ def explain_event(project: str, source: str, provider_id: str) -> Call[list[Reco
     """
     Every kept delivery of one provider's id, oldest first: what became of it, and why.
 
+    *relation* is that of its event to its run: made, joined, resolved or superseded; null where
+    one of them is gone.
+
     Also those of its earlier lives, whose memory has ended and which no row of `events` names any
     more. No index has what senders call their events, so this reads the project's deliveries
     through once: for an operator, not for a program's every request. At most 1000.
@@ -125,7 +128,10 @@ def explain_event(project: str, source: str, provider_id: str) -> Call[list[Reco
         "  union select f.received_at, f.delivery_id from lives as l"
         "  cross join lateral semel.deliveries_of(%s, l.event_id) as f"
         ") select d.record from wanted as w cross join lateral ("
-        "  select to_jsonb(d) as record from semel.deliveries as d where d.project_id = %s"
+        "  select to_jsonb(d) || jsonb_build_object('relation', (select e.relation"
+        "    from semel.run_events as e where e.project_id = d.project_id"
+        "    and e.run_id = d.run_id and e.event_id = d.event_id limit 1)) as record"
+        "  from semel.deliveries as d where d.project_id = %s"
         "  and d.received_at = w.received_at and d.delivery_id = w.delivery_id limit 1) as d"
         " order by w.received_at, w.delivery_id limit 1000",
         (project, source, provider_id, project, source, provider_id, project, project),

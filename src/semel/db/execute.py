@@ -144,5 +144,6 @@ def _named(call: Call[Any]) -> tuple[Any, dict[str, Any]]:
     from sqlalchemy import text  # noqa: PLC0415 - the caller has it, we may not
 
     parts = call.sql.split("%s")
-    sql = "".join(part if n == 0 else f":a{n}{part}" for n, part in enumerate(parts))
+    # The space: text() takes no `:a1::uuid` for a parameter.
+    sql = "".join(part if n == 0 else f":a{n} {part}" for n, part in enumerate(parts))
     return text(sql), {f"a{n}": value for n, value in enumerate(call.args, 1)}

@@ -25,7 +25,7 @@ def is_async(conn: Any) -> bool:
     """Whether *conn* is awaited."""
     names = [base.__module__ for base in type(conn).__mro__]
     return any(name.startswith(("asyncpg", "sqlalchemy.ext.asyncio")) for name in names) or (
-        type(conn).__module__.startswith("psycopg") and hasattr(conn, "__aenter__")
+        hasattr(conn, "pgconn") and hasattr(conn, "__aenter__")
     )
 
 
@@ -60,10 +60,12 @@ def transact(conn: Any, work: Callable[[], T]) -> T:
         with conn.transaction():
             return work()
     if hasattr(conn, "in_atomic_block"):  # Django
-        from django.db import transaction  # noqa: PLC0415 - the caller has it, we may not
+        from django.db import connections, transaction  # noqa: PLC0415 - the caller has it, we may not
 
-        if conn.in_atomic_block:
+        if conn.in_atomic_block or not conn.get_autocommit():
             raise BadRequest(_IN_ONE)
+        if conn != connections[conn.alias]:  # whose transaction atomic() begins
+            raise BadRequest("the connection is not this thread's; use django.db.connection")
         with transaction.atomic(using=conn.alias):
             return work()
     if conn.in_transaction():  # SQLAlchemy

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 #: When a world begins, unless its test says otherwise: a Thursday.
 BEGINNING = datetime(2026, 1, 1, 9, tzinfo=UTC)
+NO_TIME = timedelta(0)
 
 
 class Clock:
@@ -25,7 +26,7 @@ class Clock:
         """What it shows."""
         return self.now
 
-    def advance(self, by: timedelta = timedelta(0), /, **parts: float) -> datetime:
+    def advance(self, by: timedelta = NO_TIME, /, **parts: float) -> datetime:
         """
         Let time go by, as in `advance(minutes=15)`; answers what it shows then.
 
@@ -36,7 +37,7 @@ class Clock:
             ValueError: that is less than nothing.
         """
         whole = by + timedelta(**parts)
-        if whole < timedelta(0):
+        if whole < NO_TIME:
             raise ValueError(f"time does not go back: {whole}")
         self.now += whole
         return self.now

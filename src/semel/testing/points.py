@@ -34,6 +34,7 @@ class Points:
 
     def __init__(self) -> None:
         self._points: list[Point] = []
+        self._failed: Exception | None = None
 
     def add(self, name: str, act: Callable[[], Any], nth: int) -> None:
         """
@@ -57,9 +58,23 @@ class Points:
         for point in due:
             self._points.remove(point)
         for point in due:
-            asked = point.act()
-            if inspect.iscoroutine(asked):
-                drive(asked)
+            try:
+                asked = point.act()
+                if inspect.iscoroutine(asked):
+                    drive(asked)
+            except Exception as error:  # noqa: BLE001 - the test's own: no fault of the worker's
+                self._failed = self._failed or error
+
+    def settle(self) -> None:
+        """
+        The worker has stopped.
+
+        Raises:
+            Exception: what the first act that failed raised.
+        """
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
 
     @property
     def waiting(self) -> list[str]:

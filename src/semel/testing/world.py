@@ -35,7 +35,7 @@ from semel.errors import (
     RunRefused,
 )
 from semel.runtime.desk import APPROVAL_TTL
-from semel.testing.clock import Clock
+from semel.testing.clock import NO_TIME, Clock
 from semel.testing.points import Points
 from semel.testing.work import Work
 
@@ -110,9 +110,9 @@ class World:
 
     # -- time and work ----------------------------------------------------------------------
 
-    def advance(self, by: timedelta | None = None, /, **parts: float) -> None:
+    def advance(self, by: timedelta = NO_TIME, /, **parts: float) -> None:
         """Let time go by, as in `advance(minutes=15)`; what that makes due, `drain` does."""
-        self.clock.advance(*([] if by is None else [by]), **parts)
+        self.clock.advance(by, **parts)
 
     async def drain(self) -> int:
         """
@@ -121,8 +121,13 @@ class World:
         Sleeps, retries, deadlines and approvals that are over, the runs of a worker that was
         silent for 30 seconds, notifications and compensations are all among it. Every pause before
         a retry, a step's own too, is one of the clock's: `advance` over it.
+
+        Raises:
+            Exception: what was to happen at a point raised it, such as an assertion.
         """
-        return await self._work.drain()
+        count = await self._work.drain()
+        self._points.settle()
+        return count
 
     @property
     def letters(self) -> list[Letter]:

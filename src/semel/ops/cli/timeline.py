@@ -16,15 +16,23 @@ from semel.ops.cli.plot import Record, cut, moment, value
 DELIVERIES_MAX = 20
 #: A provider's id is readable at its beginning.
 ID_CHARS_MAX = 40
+#: What an event that made no run is to the run that it speaks of.
+_TOLD = {
+    "joined": "joined",
+    "resolved": "tells of a resolution to",
+    "superseded": "tells of a new episode to",
+}
 #: Where a moment without a time stands.
 LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def of_run(run: Record) -> str:
     """All that happened to *run*."""
+    version = f" version {run['version']}" if run["version"] else ""
     head = [
         f"run       {run['run_id']}",
-        f"agent     {run['agent']} in project {run['project_id']}, priority {run['priority']}",
+        f"agent     {run['agent']}{version} in project {run['project_id']},"
+        f" priority {run['priority']}",
         *plot.family(run),
         f"status    {run['status']}{_cause(run)}",
         f"attempts  {run['attempt_count']} of {run['max_attempts']}, fence {run['fence']}",
@@ -97,7 +105,11 @@ def explanation(found: Sequence[Record], started: Sequence[Record], what: str) -
         started: What is remembered of the id.
         what: The id and source, in words.
     """
-    made = [one["run_id"] for one in found if one["verdict"] == "new" and one["run_id"]]
+    news = [one for one in found if one["verdict"] == "new" and one["run_id"]]
+    if news and news[0].get("relation") in _TOLD:
+        told = _TOLD[news[0]["relation"]]
+        return f"{what} came {_times(len(found))} and {told} run {news[0]['run_id']}"
+    made = [one["run_id"] for one in news]
     if made:
         runs = ", ".join(dict.fromkeys(made))
         now = [one["run_id"] for one in started if one["run_id"] not in {*made, None}]
@@ -134,6 +146,8 @@ def _event(event: Record) -> tuple[str | None, str]:
     said = f"event     {event['source']} {short}"
     if event["relation"] == "made":
         return event["first_seen_at"], f"{said} made it; seen {_times(event['hits'])}"
+    if event["relation"] == "joined":
+        return event["first_seen_at"], f"{said} joined it, by {cut(event['content']['key'])}"
     return event["first_seen_at"], f"{said}: {event['relation']} {_alerts(event['content'])}"
 
 

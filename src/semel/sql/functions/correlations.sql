@@ -8,7 +8,7 @@
 -- Fence: a run's unique key says who holds it, the run's lock whether it still lives. A signal is
 --   named by its event, so that one event is told once.
 -- Locks: unique keys in their order, while no run is held; then every run that is told, by run_id; then
---   signal, wait, step.
+--   signal, wait, step. Where a holder ends in between, and something is held, all is sent again.
 -- Clock: the server's.
 
 -- The unique key of a run that the events of one correlation key join. Of one source: what two
@@ -61,8 +61,8 @@ begin
         v_left := array(select x.n from unnest(v_at, p_runs) with ordinality as x(at, own, n)
                         where x.at <> x.own and x.at <> all (v_live));
         exit when v_left = '{}';
-        -- To wait for a key now could be to wait for someone who waits for a run of ours.
-        if v_live <> '{}' or v_round = 3 then
+        -- Whoever has the key now may wait for a run or a key of ours.
+        if v_live <> '{}' or cardinality(v_left) < cardinality(p_runs) or v_round = 3 then
             raise exception using errcode = '40001', message = 'the holder of a correlation key ended meanwhile';
         end if;
     end loop;

@@ -1,0 +1,103 @@
+"""Between a client and PostgreSQL, to lose one COMMIT: its request, its answer, or its way for a while."""
+
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+#: request: it never arrives. answer: it is done, and nobody is told. late: it arrives when `let` is called.
+Loss = Literal["request", "answer", "late"]
+
+
+class Cut:
+    """Passes everything on, but the next COMMIT after `lose`. Over Unix sockets."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        told = conninfo_to_dict(dsn)
+        self._there = f"{told['host']}/.s.PGSQL.{told['port']}"
+        self.dsn = make_conninfo(dsn, host=str(folder))
+        self._loss: Loss | None = None
+        self._let = threading.Event()
+        self._open: list[socket.socket] = []
+        self._deaf: set[socket.socket] = set()  # clients that are told nothing any more
+        self._door = socket.socket(socket.AF_UNIX)
+        self._door.bind(str(folder / f".s.PGSQL.{told['port']}"))
+        self._door.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose(self, what: Loss) -> None:
+        """Lose the next COMMIT."""
+        self._loss = what
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was."""
+        return self._loss is None
+
+    def let(self) -> None:
+        """A late COMMIT may arrive now."""
+        self._let.set()
+
+    def close(self) -> None:
+        """Close whatever is open."""
+        self._let.set()
+        for each in (self._door, *self._open):
+            _end(each)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._door.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._there)
+                self._open += [client, server]
+                for pump in (self._to_server, self._to_client):
+                    threading.Thread(target=pump, args=(client, server), daemon=True).start()
+
+    def _to_server(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(65536):
+                if self._loss is not None and b"COMMIT" in data.upper():
+                    loss, self._loss = self._loss, None
+                    if loss == "answer":
+                        self._deaf.add(client)
+                        server.sendall(data)
+                        continue
+                    _end(client)
+                    if loss == "late":
+                        self._let.wait()
+                        server.sendall(data)
+                    break
+                server.sendall(data)
+        _end(server)
+
+    def _to_client(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(65536):
+                if client in self._deaf:
+                    break
+                client.sendall(data)
+        _end(client)
+
+
+def _end(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def cut(dsn: str) -> Iterator[Cut]:
+    """A way to *dsn* that loses what it is told to."""
+    folder = Path(tempfile.mkdtemp(prefix="semel-cut-"))
+    between = Cut(dsn, folder)
+    try:
+        yield between
+    finally:
+        between.close()
+        shutil.rmtree(folder)
