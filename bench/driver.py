@@ -29,6 +29,9 @@ DSN = os.environ.get("BENCH_DSN", "")
 #: With the number in front, a job of about 100 bytes.
 PAYLOAD = {"kind": 1, "message": "somebody has to look at this, and it had better be soon"}
 
+#: Steps of a job, where steps are what is measured.
+STEPS = int(os.environ.get("BENCH_STEPS", "0"))
+
 Call = Callable[[int, int], Awaitable[float | None]]
 
 

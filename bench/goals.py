@@ -36,6 +36,10 @@ GOALS = (
     Goal("HTTP alertmanager", 2.0, "route"),
     Goal("pick-up p50", 1.5, "pgqueuer", unit="ms", at_most=True),
     Goal("pick-up p99", 1.5, "pgqueuer", unit="ms", at_most=True),
+    Goal("steps", 3.0, "dbos"),
+    Goal("resume after an approval", 5.0, "a NOTIFY and SELECT", "growth", at_most=True),
+    Goal("idle, 10,000 ask", 1.1, "none", "growth", at_most=True, shown="statements"),
+    Goal("idle, 10,000 ask", 1.1, "none", "reading", at_most=True, shown="buffers"),
     Goal("drain, snapshot held", 0.6, "drain, no snapshot"),
     Goal("drain, 1,000,000 finished", 0.9, "drain, no snapshot"),
     *(
@@ -118,7 +122,7 @@ def verdicts(measured: Measured) -> list[Verdict]:
 
 def _figures(measured: Measured, goal: Goal) -> Figures | None:
     ours = measured.figures(goal.what, "semel", goal.unit)
-    if ours is None or not goal.against or goal.unit == "growth":
+    if ours is None or not goal.against or goal.unit in {"growth", "reading"}:
         return ours
     if goal.against == BEST:
         peers = [row.values for _, row in measured.rows("enqueue", goal.unit)]

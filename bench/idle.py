@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from contestants import OURS
 from drain import database, stop
 from ingest import free_port
@@ -42,13 +43,17 @@ agent = "noop"
 """
 
 
-def idle(server: Server, *, projects: int, seconds: float) -> dict[str, Any]:
+def idle(server: Server, *, projects: int, seconds: float, asking: int = 0) -> dict[str, Any]:
     """
     Statements in a second, with *projects*.
 
+    Args:
+        asking: Runs of the first project that wait for an approval all the while.
+
     Returns:
-        statements: All of them; purge: the part of it that is the purges' share; said: what was
-        asked, and how often in a second, most first.
+        statements: All of them; buffers: those they read, in a second; purge: the part of the
+        statements that is the purges' share; said: what was asked, and how often in a second,
+        most first.
     """
     name = database(server, OURS)
     url = server.url(name)
@@ -61,6 +66,8 @@ def idle(server: Server, *, projects: int, seconds: float) -> dict[str, Any]:
                 "select semel.run_start(%s, 'noop', jsonb_build_object('i', %s::int)::text)",
                 (project, number),
             )
+        if asking:
+            _ask(conn, asking)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = Path(folder, "semel.toml")
         told = (SOURCE.format(name=f"s{n}", project=p) for n, p in enumerate(names))
@@ -78,9 +85,9 @@ def idle(server: Server, *, projects: int, seconds: float) -> dict[str, Any]:
             stack.callback(stop, process)
             processes[what] = process
         _await_rest(server, name, len(names), Path(folder))
-        first = _calls(server, name)
+        first, read = _calls(server, name), _buffers(server, name)
         time.sleep(seconds)
-        last = _calls(server, name)
+        last, read = _calls(server, name), _buffers(server, name) - read
         ended = [what for what, process in processes.items() if process.poll() is not None]
         if ended:
             raise RuntimeError(f"{ended} ended: {_logs(Path(folder))}")
@@ -92,6 +99,7 @@ def idle(server: Server, *, projects: int, seconds: float) -> dict[str, Any]:
     ranked = sorted(said.items(), key=lambda item: -item[1])
     return {
         "statements": steady + purges / PURGE_SECONDS,
+        "buffers": read / seconds,
         "purge": purges / PURGE_SECONDS,
         "said": [(query, rate) for query, rate in ranked if rate and not _is_purge(query)],
     }
@@ -104,7 +112,7 @@ def _await_rest(server: Server, name: str, projects: int, folder: Path) -> None:
         conn.execute("set pg_stat_statements.track = 'none'")
         while time.monotonic() < deadline:
             [(live, purged)] = conn.execute(
-                "select (select count(*) from semel.run),"
+                "select (select count(*) from semel.run where status <> 'WAITING_APPROVAL'),"
                 " (select count(*) from semel.project where purged_at is not null)"
             ).fetchall()
             if live == 0 and purged >= projects:
@@ -122,6 +130,36 @@ def _calls(server: Server, name: str) -> dict[str, int]:
         (name,),
     ).fetchall()
     return {query: int(calls) for query, calls in rows}
+
+
+def _ask(conn: psycopg.Connection[Any], runs: int) -> None:
+    """Have *runs* runs ask, as their worker would: started, claimed and parked."""
+    for _ in range(runs):
+        conn.execute("select semel.run_start('bench', 'asks', 'null')")
+    for _ in range(0, runs, 100):
+        claimed = conn.execute(
+            "select run_id, fence from semel.run_claim('bench', 'asks', 'asker', 100, '1 hour')"
+        ).fetchall()
+        for run_id, fence in claimed:
+            conn.execute(
+                "select semel.run_park('bench', 'asker', %s, %s,"
+                " jsonb_build_array(jsonb_build_object('key', 'ok', 'kind', 'approval', 'due', '1 hour', 'approval', jsonb_build_object("
+                "'id', gen_random_uuid(), 'title', 't', 'action', 1, 'digest', 'd')))::text)",
+                (run_id, fence),
+            )
+    conn.execute("select semel.worker_stop('bench', 'asker')")
+    conn.execute("vacuum analyze semel.run")
+
+
+def _buffers(server: Server, name: str) -> int:
+    """Buffers that statements on database *name* have read so far."""
+    [(read,)] = server.admin.execute(
+        "select coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::bigint"
+        " from pg_stat_statements as s join pg_database as d on d.oid = s.dbid"
+        " where d.datname = %s and s.query not like '%%_expire%%' and s.query not like '%%_drop%%'",
+        (name,),
+    ).fetchall()
+    return int(read)
 
 
 def _is_purge(query: str) -> bool:

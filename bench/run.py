@@ -33,7 +33,9 @@ from pickup import pickup
 from pinned import SWEEPS, beside_history, beside_snapshot, pinned, remember
 from server import Server, throwaway
 
-PARTS = ("drain", "calls", "ingest", "pickup", "pinned", "cost", "idle")
+from durable import resume, steps
+
+PARTS = ("drain", "calls", "ingest", "pickup", "durable", "pinned", "cost", "idle")
 ROUNDS = 5
 #: Enough for the fixed part of WAL to be little, as it is in a real day.
 COST_RUNS = 20_000
@@ -88,6 +90,13 @@ class Bench:
                     from_call_ms=told[f"began_{share}_ms"],
                 )
 
+    def durable(self, turn: int) -> None:
+        for who in turned([OURS, *(p for p in self._peers if p.name == "dbos")], turn):
+            self._add("steps", who, steps, self._server, who, jobs=self._jobs // 50)
+        self._add(
+            "resume after an approval", OURS, resume, self._server, decisions=self._paced // 2
+        )
+
     def pinned(self, turn: int) -> None:
         jobs = self._jobs
         beside: list[tuple[str, Callable[..., Any]]] = [
@@ -140,6 +149,8 @@ class Bench:
             self._results.add(
                 what, OURS.name, statements=told["statements"], purge=told["purge"]
             )
+            if projects == 1:
+                self._asking(told)
             self._results.notes.append(
                 {
                     "title": f"What is asked when {what}",
@@ -148,6 +159,25 @@ class Bench:
                     "head": ("a second", "statement"),
                     "rows": [(f"{rate:.2f}", f"`{query}`") for query, rate in told["said"]],
                 }
+            )
+
+    def _asking(self, none: dict[str, Any]) -> None:
+        """Ten thousand runs that wait for an approval, beside none."""
+        asking = self._try(
+            "idle, 10,000 ask",
+            OURS,
+            idle,
+            self._server,
+            projects=1,
+            seconds=self._still,
+            asking=10_000,
+        )
+        if asking:
+            self._results.add(
+                "idle, 10,000 ask",
+                OURS.name,
+                growth=asking["statements"] / none["statements"],
+                reading=asking["buffers"] / none["buffers"],
             )
 
     def _add(

@@ -4,7 +4,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -29,7 +29,8 @@ class Cut:
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(str(folder / f".s.PGSQL.{told['port']}"))
         self._door.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._thread(self._accept)
 
     def lose(self, what: Loss) -> None:
         """Lose the next COMMIT."""
@@ -49,6 +50,14 @@ class Cut:
         self._let.set()
         for each in (self._door, *self._open):
             _end(each)
+        for thread in self._threads:
+            thread.join()
+        for each in (self._door, *self._open):
+            each.close()
+
+    def _thread(self, target: Callable[..., None], *args: socket.socket) -> None:
+        self._threads.append(threading.Thread(target=target, args=args))
+        self._threads[-1].start()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -57,8 +66,8 @@ class Cut:
                 server = socket.socket(socket.AF_UNIX)
                 server.connect(self._there)
                 self._open += [client, server]
-                for pump in (self._to_server, self._to_client):
-                    threading.Thread(target=pump, args=(client, server), daemon=True).start()
+                self._thread(self._to_server, client, server)
+                self._thread(self._to_client, client, server)
 
     def _to_server(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):

@@ -16,8 +16,15 @@ recorder = driver.Recorder()
 
 
 def launch() -> None:
+    @DBOS.step()
+    async def step(number: int) -> int:
+        return number + 1
+
     @DBOS.workflow(name="noop")
     async def noop(i: int, p: object = None) -> None:  # noqa: ARG001 - the payload
+        number = 0
+        for _ in range(driver.STEPS):
+            number = await step(number)
         recorder.hit(i)
 
     DBOS(

@@ -38,13 +38,14 @@ GOOD: dict[str, list[Any]] = {
         [EVENT],
         [EVENT, {**EVENT, "id": None}],
         [{**EVENT, "verdict": "quarantined"}],
+        [{**EVENT, "correlation": "c"}, {**EVENT, "id": None, "correlation": "c"}],
     ],
     "p_event": [EVENT],
     "p_alerts": [
         [ALERT],
         [ALERT, {**ALERT, "fingerprint": "g", "status": "resolved", "ends_ns": 2}],
     ],
-    "p_envelope": [{"version": "4"}],
+    "p_envelope": [{"version": "4"}, {"version": "4", "groupKey": "g"}],
     "p_headers": [{"user-agent": "x"}],
     "p_input": [{"a": 1}, None, "x"],
     "p_results": [1],
@@ -64,6 +65,9 @@ WORDS: dict[str, list[str]] = {
     "p_entries": ["intent", "error", "result"],
     "p_keys": ["s1", "s2"],
     "p_code": ["E-RUN-006"],
+    "p_version": ["", "1"],
+    "p_versions": ["", "1", "2"],
+    "p_begun": ["", "1"],
 }
 MOMENTS = [
     *("2026-11-30 12:00+00", "2026-11-30 12:00:30+00", "2026-12-30 12:00+00", "now", "epoch"),

@@ -248,6 +248,7 @@ def test_another_question_in_its_place_makes_the_old_one_void(conn: Conn) -> Non
 
     park(conn, again, other, at=100)
 
+    assert second(TTL + 100) == row(conn, held.run_id)["due_at"]
     assert "void" == decide(conn, asked(first), at=101).outcome
     assert [0, "WAITING_APPROVAL"] == [due(conn, TTL), status(conn, held.run_id)]
     assert "won" == decide(conn, asked(other), at=TTL + 99).outcome

@@ -97,6 +97,23 @@ def test_a_signal_of_another_name_wakes_nobody_and_is_kept(conn: Conn) -> None:
     assert "ready" == answer[1]
 
 
+def test_a_signal_of_another_name_that_came_first_is_not_taken(conn: Conn) -> None:
+    held = begin(conn)
+    say(conn, held.run_id, "stop", 1)
+
+    assert [("go", "parked", None)] == park(conn, held, hear("go"))
+
+
+def test_of_waits_for_several_names_the_one_that_is_said_is_answered(conn: Conn) -> None:
+    held = begin(conn)
+    park(conn, held, hear("a", "go"), hear("b", "stop"))
+
+    say(conn, held.run_id, "stop", 1)
+
+    assert "RESUMED" == status(conn, held.run_id)
+    assert ["b"] == [key for key, _, _ in journal(conn, held.run_id)]
+
+
 def test_a_signal_wins_over_the_end_of_its_wait(conn: Conn) -> None:
     held = begin(conn)
     say(conn, held.run_id, "go", 1)

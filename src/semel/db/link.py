@@ -35,6 +35,10 @@ class Link:
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
 
+    def another(self) -> Link:
+        """One more to the same place, for a call that may take long."""
+        return Link(self._dsn, name=self._name, prepare=self._prepare)
+
     async def run(self, call: Call[T]) -> T:
         """
         Run *call* once.

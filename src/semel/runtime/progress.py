@@ -160,7 +160,11 @@ class Progress:
         """
         await self.record(call.entry("error", content))
         if who is not None:
-            self._failed[call.key] = (who, call.entry("caught", content))
+            self.failed(call, content, who)
+
+    def failed(self, call: Call, content: str, who: object) -> None:
+        """An error, journaled already, is raised to *who*."""
+        self._failed[call.key] = (who, call.entry("caught", content))
 
     def ask(self, name: str, kind: str, *, who: object, home: bool) -> Call:
         """
@@ -242,6 +246,14 @@ class Progress:
         """What is to be journaled with the next entry; the caller does."""
         notes, self._notes = self._notes, []
         return notes
+
+    def pending(self) -> list[Entry]:
+        """What is to be journaled; `noted` tells that it was."""
+        return list(self._notes)
+
+    def noted(self, entries: Sequence[Entry]) -> None:
+        """These are journaled, by a transaction that was committed."""
+        self._notes = [note for note in self._notes if note not in entries]
 
     async def note(self) -> None:
         """Journal what is to be noted, now."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel.core import steps
 from semel.core.text import dump
-from semel.db.execute import on, translated, unreachable
+from semel.db.execute import on
 from semel.db.stops import stop_here
 from semel.db.transact import answered, atransact, is_async, transact
 from semel.errors import BadRequest
@@ -29,7 +29,6 @@ from semel.runtime.tx import AsyncTx, SyncTx, Tx
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from semel.core.call import Call as Statement
     from semel.runtime.hands import Hands
     from semel.runtime.journal import Call
     from semel.runtime.progress import Progress
@@ -54,6 +53,7 @@ class Transaction:
         self._name = name
         self._home = home
         self._using = using
+        self._sealed: Tx | None = None  # once its entry is sent: it may have been committed
         self._lent = ExitStack()
         self._alent = AsyncExitStack()
 
@@ -93,8 +93,7 @@ class Transaction:
             await self._check(conn)
             tx = Tx(self._progress, call, conn)
             tx.result = await answered(fn(conn, *args, **kwargs))
-            last, text = tx.statements()
-            await self._seal(conn, last)
+            text = await self._seal(tx)
 
         conn = await self._borrow()
         try:
@@ -168,8 +167,7 @@ class Transaction:
         try:
             if error is not None:
                 raise error  # noqa: TRY301 - rolled back below, like any other
-            last, text = tx.statements()
-            await self._seal(conn, last)
+            text = await self._seal(tx)
             await answered(conn.execute("commit"))
         except BaseException:
             with suppress(Exception):
@@ -197,34 +195,70 @@ class Transaction:
             await self._on_loop(self._lose())
             raise Left
 
-    async def _seal(self, conn: Any, last: list[Statement[Any]]) -> None:
-        """Send the entry of the journal, the fence's judgement with it."""
+    async def _seal(self, tx: Tx) -> str:
+        """Send the entry of the journal, the fence's judgement with it; answers the result."""
+        last, text = tx.statements()
         for statement in last:
-            answers = await answered(on(conn, statement))
+            answers = await answered(on(tx.connection, statement))
             if any(_lost(answer) for answer in answers):
                 await self._on_loop(self._lose())
                 raise Left
+        self._sealed = tx
         stop_here("worker.transaction.before")
+        return text
 
     async def _guarded(self, call: Call, work: Callable[[], Awaitable[str]]) -> str:
-        """The text that *work* answers; a COMMIT whose answer was lost is looked up."""
-        claim = self._progress.claim
+        """The text that *work* answers; a COMMIT that went wrong is looked up."""
+        text: str | None
         try:
-            return await work()
+            text = await work()
         except Exception as error:
-            if unreachable(error):
-                entries = await self._on_loop(
-                    self._progress.desk.link.insist(
-                        steps.step_list(claim.project, claim.run_id)
-                    )
-                )
-                for entry, _ in entries:
-                    if entry.key == call.key and entry.entry == "result":
-                        return str(entry.content)
-                raise translated(error) from error
             content = dump(told(error, call.tries + 1))
-            await self._on_loop(self._progress.errored(call, content, self._hands.who()))
-            raise
+            who = self._hands.who()
+            if self._sealed is None:
+                await self._on_loop(self._progress.errored(call, content, who))
+                raise
+            text = await self._on_loop(self._looked_up(call, content))
+            if text is None:
+                self._progress.failed(call, content, who)
+                raise
+        if self._sealed is not None:
+            self._progress.noted(self._sealed.notes)
+        return text
+
+    async def _looked_up(self, call: Call, content: str) -> str | None:
+        """
+        The result, if the transaction was committed and its answer lost.
+
+        Its COMMIT may still be on its way: it has the run's lock, so what we write now comes
+        behind it. On a connection of its own, since others need not wait as well.
+        """
+        claim, desk = self._progress.claim, self._progress.desk
+        error = call.entry("error", content)
+        link = desk.link.another()
+        try:
+            [(outcome, _)] = await link.insist(
+                steps.step_record(
+                    claim.project,
+                    claim.worker,
+                    [(claim.run_id, claim.fence, error)],
+                    now=desk.clock(),
+                )
+            )
+            if outcome == "lost":
+                self._progress.lose()
+                raise Left
+            entries = await link.insist(steps.step_list(claim.project, claim.run_id))
+        finally:
+            await link.close()
+        return next(
+            (
+                entry.content
+                for entry, _ in entries
+                if entry.key == call.key and entry.entry == "result"
+            ),
+            None,
+        )
 
     async def _borrow(self) -> Any:
         if self._using is not None:

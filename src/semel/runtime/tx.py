@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semel.core.call import Call as Statement
+    from semel.core.steps import Entry
     from semel.model import Started
     from semel.runtime.journal import Call
     from semel.runtime.progress import Progress
@@ -45,6 +46,7 @@ class Tx:
         self._turn = 0
         self._runs = 0
         self._completion: Any = _UNSET
+        self.notes: list[Entry] = []  # of others, journaled with it
         self.result: Any = json.loads(call.result) if call.result is not None else None
 
     @property
@@ -104,7 +106,8 @@ class Tx:
         claim, call = self._progress.claim, self._call
         text = json_text(call.key, self.result)
         detail = dump(self._rows) if self._rows else None
-        entries = [*self._progress.notes(), call.entry("result", text, detail)]
+        self.notes = self._progress.pending()
+        entries = [*self.notes, call.entry("result", text, detail)]
         clock = self._progress.desk.clock()
         last: list[Statement[Any]] = [
             steps.step_record(
