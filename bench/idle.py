@@ -35,6 +35,12 @@ PURGES = (
 )
 READY_SECONDS_MAX = 120.0
 
+_PARK = """
+select semel.run_park('bench', 'asker', %s, %s, jsonb_build_array(jsonb_build_object(
+    'key', 'ok', 'kind', 'approval', 'due', '1 hour', 'approval', jsonb_build_object(
+        'id', gen_random_uuid(), 'title', 't', 'action', 1, 'digest', 'd')))::text)
+"""
+
 SOURCE = """
 [sources.{name}]
 project = "{project}"
@@ -141,12 +147,7 @@ def _ask(conn: psycopg.Connection[Any], runs: int) -> None:
             "select run_id, fence from semel.run_claim('bench', 'asks', 'asker', 100, '1 hour')"
         ).fetchall()
         for run_id, fence in claimed:
-            conn.execute(
-                "select semel.run_park('bench', 'asker', %s, %s,"
-                " jsonb_build_array(jsonb_build_object('key', 'ok', 'kind', 'approval', 'due', '1 hour', 'approval', jsonb_build_object("
-                "'id', gen_random_uuid(), 'title', 't', 'action', 1, 'digest', 'd')))::text)",
-                (run_id, fence),
-            )
+            conn.execute(_PARK, (run_id, fence))
     conn.execute("select semel.worker_stop('bench', 'asker')")
     conn.execute("vacuum analyze semel.run")
 
