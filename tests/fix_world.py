@@ -87,10 +87,16 @@ class Programs:
         """Start a worker of a program in programs/."""
         return self._start([str(PROGRAMS / "work.py"), str(PROGRAMS / program)], settings)
 
-    def skewed(self, seconds: float, **settings: str) -> subprocess.Popen[bytes]:
+    def skewed(
+        self, seconds: float, program: str = "agents.py", **settings: str
+    ) -> subprocess.Popen[bytes]:
         """Start a worker on a machine whose clock is *seconds* ahead."""
-        argv = [str(PROGRAMS / "skewed.py"), str(seconds), str(PROGRAMS / "agents.py")]
+        argv = [str(PROGRAMS / "skewed.py"), str(seconds), str(PROGRAMS / program)]
         return self._start(argv, settings)
+
+    def semel(self, *words: str, **settings: str) -> subprocess.Popen[bytes]:
+        """Start `semel WORDS`."""
+        return self._start(["-m", "semel", *words], settings)
 
     def upkeep(self, **settings: str) -> subprocess.Popen[bytes]:
         """Start an upkeep."""

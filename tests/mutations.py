@@ -308,7 +308,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("correlation_key", "of all sources", "'correlation:%s:%s', p_source, case", "'correlation:%2$s', p_source, case"),
         ("correlation_key", "long keys whole", "octet_length(p_key) <= 200", "true"),
         ("agent_joins", "all join", " and a.joins)", ")"),
-        ("event_join", "holders in the caller's order", "            order by r.run_id\n", ""),
+        ("event_join", "holders in another order", "            order by r.run_id\n", "            order by r.run_id desc\n"),
         ("event_join", "holders unlocked", "            for update);", "            );"),
         ("event_join", "keys in the caller's order", "order by x.agent, x.key, x.n", "order by x.n"),
         ("event_join", "told though it ended", "where x.at <> x.own and x.at <> all (v_live));", "where false);"),

@@ -191,10 +191,11 @@ def child(run: Run) -> Any:
 async def asks(run: Run) -> Any:
     await run.step("before", double, run, "before", 1)
     told: dict[str, Any] = run.input or {}
+    asking = dict(told.get("asking", {}))
+    if "seconds" in told:
+        asking["ttl"] = timedelta(seconds=told["seconds"])
     try:
-        answer = await run.approval(
-            "restart web", action={"pod": "web-1"}, **told.get("asking", {})
-        )
+        answer = await run.approval("restart web", action={"pod": "web-1"}, **asking)
     except ApprovalRejected as error:
         return f"rejected: {error}"
     await run.step("act", double, run, "act", 1)

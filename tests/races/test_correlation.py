@@ -203,6 +203,43 @@ def test_a_batch_that_has_locked_one_holder_and_lost_another_is_sent_again(
     assert 3 == one(conn, "select count(*) from semel.runs")
 
 
+def test_a_batch_that_has_made_a_run_and_lost_a_holder_is_sent_again(
+    dsn: str, conn: Conn, other: Conn
+) -> None:
+    """Its keys are taken in their order, and not one more after them."""
+    [first] = accept(conn, offer("1", "a"))
+    with other.transaction():
+        other.execute("select from semel.run for update")
+        later = Later(dsn, lambda c: accept(c, offer("2", "b"), offer("3", "a")))
+        until_blocked(conn, later.pid)
+        cancel(other, at(first))
+    later.join()
+
+    assert later.error
+    assert "40001" == later.error.sqlstate
+    assert 1 == one(conn, "select count(*) from semel.runs")
+
+
+def test_a_notification_that_tells_one_run_and_has_lost_another_is_sent_again(
+    dsn: str, conn: Conn, other: Conn
+) -> None:
+    low, high = sorted(at(tell(conn, notice(name, group=name))[0]) for name in ("f", "h"))
+    names = dict(conn.execute("select run_id, fingerprint from semel.fold").fetchall())
+    with other.transaction():
+        other.execute("select from semel.run where run_id = %s for update", (low,))
+        batch = notice(names[low], "resolved", "f"), notice("new", group=names[high])
+        later = Later(dsn, lambda c: tell(c, *batch))
+        until_blocked(conn, later.pid)
+        cancel(conn, high)
+    later.join()
+
+    assert later.error
+    assert "40001" == later.error.sqlstate
+    assert [] == signals(conn, low)
+    assert ["new", "new"] == [told.verdict for told in tell(conn, *batch)]
+    assert ["resolved"] == signals(conn, low)
+
+
 def test_a_resolution_waits_for_who_is_just_completing_the_run(
     dsn: str, conn: Conn, other: Conn
 ) -> None:

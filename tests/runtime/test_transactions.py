@@ -409,3 +409,50 @@ def letting(dsn: str, between: Cut) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+@pytest.mark.parametrize("form", ["block", "function"])
+def test_a_commit_that_is_refused_is_an_error_like_any_other(
+    dsn: str, conn: Conn, form: str
+) -> None:
+    """And what was caught before it is caught at the next attempt too."""
+    conn.execute("alter table public.business add unique (value) deferrable initially deferred")
+    executed: list[str] = []
+
+    async def fails() -> None:
+        executed.append("fails")
+        raise LookupError("no")
+
+    async def twice(own: Any) -> None:
+        executed.append("twice")
+        await own.execute(INSERT)
+        await own.execute(INSERT)
+
+    async def handler(run: Run) -> list[str]:
+        caught = []
+        try:
+            await run.step("fails", fails)
+        except LookupError:
+            caught.append("fails")
+        try:
+            if form == "function":
+                await run.transaction("t", twice)
+            else:
+                async with run.transaction("t") as tx:
+                    await twice(tx)
+        except psycopg.errors.UniqueViolation:
+            caught.append("t")
+        await run.step("after", lambda: executed.append("after"))
+        if run.attempt == 1:
+            raise RuntimeError("again")
+        return caught
+
+    held = begin(conn)
+    work(dsn, held, handler)
+    work(dsn, claim(conn), handler)
+
+    assert ["fails", "twice", "after"] == executed
+    assert ("COMPLETED", ["fails", "t"]) == conn.execute(
+        "select status, result from semel.runs where run_id = %s", (held.run_id,)
+    ).fetchone()
+    assert 0 == one(conn, ROWS)

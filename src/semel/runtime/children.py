@@ -120,6 +120,7 @@ class Children:
             else:
                 child.kill()
                 self._all.discard(child)
+                await child.gone()  # its run may be undone from now on
 
     def kill(self) -> None:
         """End every child."""

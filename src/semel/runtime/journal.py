@@ -17,9 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from semel.core.steps import Entry
+from semel.core.text import dump
 from semel.errors import BadRequest, JournalMismatch, StepFailed, StepInParallel
 
 KEY_BYTES_MAX = 255
+#: Of an error this much is kept.
+MESSAGE_CHARS_MAX = 2000
+ARGS_CHARS_MAX = 8000
 
 
 @dataclass(slots=True)
@@ -170,14 +174,33 @@ class Journal:
 
 def told(error: BaseException, tries: int) -> dict[str, Any]:
     """*error* as the journal keeps it."""
-    args = [arg for arg in error.args if isinstance(arg, str | int | float | bool | None)]
     kind = type(error)
     return {
         "type": f"{kind.__module__}.{kind.__qualname__}",
-        "message": "".join(str(error).split("\0"))[:2000].encode("utf-8", "replace").decode(),
-        "args": args if len(args) == len(error.args) else [],
+        "message": _message(error),
+        "args": _args(error),
         "try": tries,
     }
+
+
+def _message(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - a class with a __str__ of its own
+        said = "(an error that says nothing of itself)"
+    return said.replace("\0", "")[:MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode()
+
+
+def _args(error: BaseException) -> list[Any]:
+    """What *error* was made of, where the journal can keep it; none is enough for most."""
+    args = list(error.args)
+    if not all(isinstance(arg, str | int | float | bool | None) for arg in args):
+        return []
+    try:
+        text = dump(args)
+    except ValueError:
+        return []
+    return args if len(text) <= ARGS_CHARS_MAX else []
 
 
 def raised(error: dict[str, Any]) -> BaseException:

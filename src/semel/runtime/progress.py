@@ -178,7 +178,9 @@ class Progress:
         if self.broken is not None:
             raise self.broken
         if isinstance(who, asyncio.Task) and (task := asyncio.current_task()) is not None:
-            self._tasks.add(task)  # not who called: gather puts each step into a task of its own
+            self._tasks.add(
+                task
+            )  # not who called: gather puts each step into a task of its own
         for key, (by, entry) in list(self._failed.items()):
             if home or by is who:
                 self._notes.append(entry)

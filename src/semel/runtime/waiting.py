@@ -139,7 +139,7 @@ class Waiting:
         if answer["decision"] == "reject":
             because = f": {answer['reason']}" if answer.get("reason") else ""
             raise ApprovalRejected(
-                f"{question.title!r} was rejected by {answer['by']}{because}"
+                f"{question.title!r} was rejected by {', '.join(answer['by'])}{because}"
             )
         return answer
 

@@ -188,7 +188,7 @@ def intent(
         told = undo if isinstance(undo, str) else getattr(undo, "__name__", repr(undo))
         raise UnknownUndo(f"undo {told!r} is not registered; put @app.compensation(…) on it")
     try:
-        inspect.signature(fn).bind(*args, **kwargs, **_extra(fn))
+        inspect.signature(fn).bind(*args, **{**_extra(fn), **kwargs})
     except TypeError as bad:
         raise UnknownUndo(
             f"undo {name!r} cannot be called as the step's arguments ask: {bad}"
@@ -206,13 +206,13 @@ def intent(
 
 def _extra(fn: Callable[..., Any]) -> dict[str, Any]:
     """What an undo is called with beside the step's arguments, as far as it takes them."""
-    return {name: None for name in ("result", "run") if _takes(fn, name)}
+    return {name: None for name in ("result", "run", "idempotency_key") if _takes(fn, name)}
 
 
 def undo_arguments(fn: Callable[..., Any], result: Any, run: Any) -> dict[str, Any]:
-    """The keywords of an undo beside the step's arguments."""
+    """The keywords of an undo beside the step's arguments; its key is filled in as for any step."""
     given = {"result": result, "run": run}
-    return {name: given[name] for name in _extra(fn)}
+    return {name: value for name, value in given.items() if _takes(fn, name)}
 
 
 def _takes(fn: Callable[..., Any], name: str) -> bool:
