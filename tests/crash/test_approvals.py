@@ -58,7 +58,9 @@ def test_a_worker_that_dies_between_asking_and_sending_leaves_one_request(
         assert -signal.SIGKILL == doomed.wait(30)
         asked = 1 if stop == "worker.park.after" else 0
         assert asked == one(conn, "select count(*) from semel.approvals")
-        assert asked == one(conn, "select count(*) from semel.runs where agent = 'semel.notify'")
+        assert asked == one(
+            conn, "select count(*) from semel.runs where agent = 'semel.notify'"
+        )
         assert [] == here.got
 
         programs.upkeep(**QUICK)

@@ -22,7 +22,10 @@ QUICK = {"worker_lease": "3s", "worker_poll": "50ms"}  # dead after 1.5 s
 #: Processes that start at a time.
 AT_ONCE = 5
 #: The step whose effect is repeated, by the stop point that loses its result.
-REPEATED = {f"worker.step.before#{n}": step for n, step in [(1, "one"), (2, "two"), (3, "four"), (5, "five")]}
+REPEATED = {
+    f"worker.step.before#{n}": step
+    for n, step in [(1, "one"), (2, "two"), (3, "four"), (5, "five")]
+}
 
 
 def test_a_run_survives_a_kill_at_every_stop_point(conn: Conn, programs: Programs) -> None:

@@ -70,11 +70,13 @@ def test_a_saga_is_undone_wherever_it_was_cancelled(conn: Conn, sagas: Programs)
     pending = start_run(conn, "late")
     running = start_run(conn, "saga", {"hold": "s2"})
     asking = start_run(conn, "saga", {"ask": "s2"})
+    in_step = start_run(conn, "in-a-step")
     in_thread = start_run(conn, "deaf")
     completed = start_run(conn, "saga")
     never_begun = run_later(conn)
     until(lambda: (status(conn, pending), len(words(conn, pending))) == ("PENDING", 2))
     saw(conn, running, "at s2")
+    saw(conn, in_step, "begin s2")
     saw(conn, in_thread, "at s1")
     until(lambda: status(conn, asking) == "WAITING_APPROVAL")
     until(lambda: status(conn, completed) == "COMPLETED")
@@ -83,6 +85,7 @@ def test_a_saga_is_undone_wherever_it_was_cancelled(conn: Conn, sagas: Programs)
     assert ("won", "PENDING") == cancel(conn, pending)
     assert ("won", "RUNNING") == cancel(conn, running)
     assert ("won", "WAITING_APPROVAL") == cancel(conn, asking)
+    assert ("won", "RUNNING") == cancel(conn, in_step)
     assert ("won", "RUNNING") == cancel(conn, in_thread)
     assert ("won", "PENDING") == cancel(conn, never_begun)
     assert ("refused", "COMPLETED") == cancel(conn, completed)
@@ -92,6 +95,7 @@ def test_a_saga_is_undone_wherever_it_was_cancelled(conn: Conn, sagas: Programs)
         (pending, ["s2", "s1"]),
         (running, ["s2", "s1"]),
         (asking, ["s2", "s1"]),
+        (in_step, ["s2", "s1"]),
         (in_thread, ["s1"]),
     ]:
         done = undone(conn, run_id)
@@ -100,6 +104,8 @@ def test_a_saga_is_undone_wherever_it_was_cancelled(conn: Conn, sagas: Programs)
     back = ["undo s2 S2", "undo s1 S1"]
     assert ["s1", "s2", *back] == words(conn, pending) == words(conn, asking)
     assert ["s1", "s2", "at s2", "stopped", *back] == words(conn, running)
+    # Of a step that was interrupted nobody knows whether it took effect.
+    assert ["s1", "begin s2", "end s2", "undo s2 None", "undo s1 S1"] == words(conn, in_step)
     assert ["s1", "at s1", "stopped", "undo s1 S1"] == words(conn, in_thread)
     assert [] == words(conn, never_begun)
     assert ["s1", "s2", "s3"] == words(conn, completed)

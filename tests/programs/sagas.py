@@ -28,7 +28,8 @@ def mark(run_id: UUID | str, word: str, attempt: int = 0) -> int:
             (run_id, attempt, word, os.getpid()),
         )
         [[count]] = conn.execute(
-            "select count(*) from public.started where run_id = %s and word = %s", (run_id, word)
+            "select count(*) from public.started where run_id = %s and word = %s",
+            (run_id, word),
         ).fetchall()
         return int(count)
 
@@ -44,7 +45,7 @@ async def hold(run: Run, word: str) -> None:
     """Stand still after *word*; takes a while to stop."""
     await asyncio.to_thread(mark, run.id, f"at {word}")
     try:
-        while not await asyncio.to_thread(go, run.id, word):
+        while not await asyncio.to_thread(go, run.id, word):  # noqa: ASYNC110 - no event of this loop
             await asyncio.sleep(0.02)
     except asyncio.CancelledError:
         await asyncio.sleep(0.3)
@@ -112,6 +113,13 @@ async def late(run: Run) -> None:
     raise RuntimeError("again in an hour")
 
 
+@app.agent("in-a-step")
+async def in_a_step(run: Run) -> None:
+    """Is at work in a step when it is cancelled."""
+    await run.step("s1", act, str(run.id), "s1", undo=take_back)
+    await run.step("s2", act_slowly, str(run.id), "s2", seconds=600, undo=take_back)
+
+
 @app.agent("deaf")
 def deaf(run: Run) -> str:
     """A handler that hears nothing, and succeeds after it was cancelled."""
@@ -129,7 +137,7 @@ async def side_by_side(run: Run) -> None:
     """One of two steps fails while the other is at work."""
 
     async def fails() -> None:
-        while not await asyncio.to_thread(begun, run.id, "begin slow"):
+        while not await asyncio.to_thread(begun, run.id, "begin slow"):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
         raise RuntimeError("one fails")
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from sagas import app, go, mark
+from sagas import app, go, mark  # type: ignore[import-not-found]  # it stands beside this one
 
 from semel import Run
 
@@ -11,7 +11,8 @@ from semel import Run
 async def gone_on(run: Run) -> None:
     """Stand still until somebody says go."""
     mark(run.id, "ready")
-    while not go(run.id, "go"):  # in the loop's own thread: it thaws in the middle of this
+    # In the loop's own thread: it thaws in the middle of this.
+    while not go(run.id, "go"):  # noqa: ASYNC110 - an event of another process
         await asyncio.sleep(0.005)
 
 
@@ -24,7 +25,7 @@ def act(run_id: str) -> None:
     mark(run_id, "executed")
 
 
-@app.agent("zombie")
+@app.agent("zombie")  # type: ignore[untyped-decorator]
 async def zombie(run: Run) -> Any:
     try:
         return await WAYS[run.input](run)
@@ -37,7 +38,7 @@ async def an_intent(run: Run) -> None:
     await run.step("s", act, str(run.id), undo=take_back_it)
 
 
-@app.compensation("take-back-it")
+@app.compensation("take-back-it")  # type: ignore[untyped-decorator]
 def take_back_it(run_id: str, *, result: Any) -> None:
     mark(run_id, "undo")
 

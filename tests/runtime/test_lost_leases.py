@@ -9,7 +9,7 @@ import pytest
 from durable import begin, cancel, claim, everything, hear, park, say
 from fix_world import DEAD, NOW, Conn, second
 from semel import Run
-from semel.core import recovery, runs, transitions
+from semel.core import recovery, transitions
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.model import Claim
@@ -174,7 +174,9 @@ def test_r1_a_zombie_writes_nothing_and_is_stopped(
         attempt = work(
             dsn,
             held,
-            zombie(dsn, held, loss, write, left, went_on),
+            zombie(
+                write, lambda held=held, loss=loss: left.append(taken(dsn, held, loss)), went_on
+            ),
             undos={"u": lambda word, result: None},
             clock=lambda: NOW,
         )
@@ -184,20 +186,15 @@ def test_r1_a_zombie_writes_nothing_and_is_stopped(
         assert [] == conn.execute("select value from public.business").fetchall()
 
 
-def zombie(
-    dsn: str,
-    held: Claim,
-    loss: Loss,
-    write: Callable[..., Any],
-    left: list[dict[str, Any]],
-    went_on: list[str],
-) -> Callable[..., Any]:
-    """A handler that loses its run and writes; *left* is how the loss had left the database."""
+def taken(dsn: str, held: Claim, loss: Loss) -> dict[str, Any]:
+    """Take the run of *held* away; answers all that there is then."""
+    with connect(dsn) as mine:
+        loss(mine, held)
+        return everything(mine)
 
-    def lose() -> None:
-        with connect(dsn) as mine:
-            loss(mine, held)
-            left.append(everything(mine))
+
+def zombie(write: Callable[..., Any], lose: Lose, went_on: list[str]) -> Callable[..., Any]:
+    """A handler that loses its run and writes."""
 
     async def on_the_loop(run: Run) -> Any:
         returned = await write(run, lose)

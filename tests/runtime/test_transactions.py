@@ -368,8 +368,9 @@ LOST: list[Loss] = ["answer", "request", "late"]
 def test_a_transaction_whose_commit_was_not_answered_is_executed_once(
     dsn: str, conn: Conn, way: Way
 ) -> None:
+    executed: list[int] = []
     for n, loss in enumerate(LOST, 1):
-        executed: list[int] = []
+        executed.clear()
         held = begin(conn)
         with cut(dsn) as between, letting(dsn, between):
             handler = handling(

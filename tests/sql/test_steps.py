@@ -295,7 +295,7 @@ def test_a_fence_in_another_workers_hands_opens_nothing(conn: Conn) -> None:
 def test_a_call_with_two_holds_of_one_run_writes_for_the_good_one(conn: Conn) -> None:
     old = begin(conn)
     resumed_and_claimed_by_its_name(conn, old)
-    [fence] = conn.execute("select fence from semel.run").fetchone() or ()
+    fence = one(conn, "select fence from semel.run")
     new = replace(old, fence=fence)
     entries = [(hold.run_id, hold.fence, result(key)) for key, hold in (("s", old), ("t", new))]
 
