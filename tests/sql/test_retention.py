@@ -1,6 +1,6 @@
 """Growth is bounded: what is past its time goes, in batches, and nothing else does."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -151,7 +151,9 @@ def test_a_day_whose_rows_outlive_it_is_not_made_again(conn: Conn) -> None:
     next_day = start + DAY
     assert run(conn, upkeep.partitions_drop(timedelta(0), DAY, now=next_day)) > 0
 
-    assert 0 < run(conn, upkeep.partitions_make(now=next_day))
+    assert 3 <= run(conn, upkeep.partitions_make(now=next_day))
+    last = f"run_history_{next_day.astimezone(UTC) + 7 * DAY:%Y%m%d}"
+    assert one(conn, "select to_regclass(%s) is not null", f"semel.{last}")
     assert [first.run_id] == [
         r for [r] in conn.execute("select run_id from semel.run_history_rest")
     ]
