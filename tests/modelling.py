@@ -1,7 +1,7 @@
 """How much of a model's state space a test run walks, and what the models share.
 
 HYPOTHESIS_PROFILE: `dev` (the default) and `ci` walk the same schedules each time, `mutants` too,
-but is content with any schedule that fails; `soak` walks twenty thousand new ones over all models, in
+but is content with any schedule that fails; `soak` walks fourteen thousand new ones over all models, in
 parts that processes share, `nightly` even more and longer ones. What is new each time follows from
 --randomly-seed, which pytest prints.
 """

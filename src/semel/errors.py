@@ -28,7 +28,7 @@ docs; a test holds the four to one another.
     ├── WaitTimedOut        E-RUN-011   a signal, or a child's end, did not come in time
     ├── JournalMismatch     E-STEP-001  the code asks for other steps than the journal has
     ├── BadStepResult       E-STEP-002  no JSON, or too large; its effect stands
-    ├── UnknownUndo         E-STEP-003  an undo that is not registered, or cannot take the step's arguments
+    ├── UnknownUndo         E-STEP-003  an undo that is not registered, or takes other arguments
     ├── StepInParallel      E-STEP-004  two steps of one name at the same time
     ├── StepFailed          E-STEP-005  a step that the handler once went on without
     ├── UndoFailed          E-STEP-006  what could not be undone

@@ -216,7 +216,7 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(TIMEOUT)
-@pytest.mark.parametrize("part", parts(6000))
+@pytest.mark.parametrize("part", parts(2000))
 def test_events_and_alerts_do_what_the_model_says(
     conn: Conn, part: int, record_property: Tally
 ) -> None:

@@ -374,6 +374,6 @@ select run_id, agent, status, attempt_count, max_attempts, release_count, fence,
 
 
 @pytest.mark.timeout(TIMEOUT)
-@pytest.mark.parametrize("part", parts(4000))
+@pytest.mark.parametrize("part", parts(2000))
 def test_runs_do_what_the_model_says(conn: Conn, part: int, record_property: Tally) -> None:
     record_property("schedules", walk(partial(RunMachine, conn)))

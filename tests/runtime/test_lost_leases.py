@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,6 +57,11 @@ LOSSES: list[Loss] = [
 
 Lose = Callable[[], None]
 EXECUTED: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_yet() -> None:
+    EXECUTED.clear()
 
 
 def executed(word: str) -> str:
@@ -166,17 +172,15 @@ def test_r1_a_zombie_writes_nothing_and_is_stopped(
     dsn: str, conn: Conn, write: Callable[..., Any]
 ) -> None:
     conn.execute("create table public.business (value int)")
-    EXECUTED.clear()
     for loss in LOSSES:
         held = begin(conn)
         left: list[dict[str, Any]] = []
         went_on: list[str] = []
+        lose = partial(taken, dsn, held, loss, left)
         attempt = work(
             dsn,
             held,
-            zombie(
-                write, lambda held=held, loss=loss: left.append(taken(dsn, held, loss)), went_on
-            ),
+            zombie(write, lose, went_on),
             undos={"u": lambda word, result: None},
             clock=lambda: NOW,
         )
@@ -186,11 +190,11 @@ def test_r1_a_zombie_writes_nothing_and_is_stopped(
         assert [] == conn.execute("select value from public.business").fetchall()
 
 
-def taken(dsn: str, held: Claim, loss: Loss) -> dict[str, Any]:
-    """Take the run of *held* away; answers all that there is then."""
+def taken(dsn: str, held: Claim, loss: Loss, left: list[dict[str, Any]]) -> None:
+    """Take the run of *held* away, and keep all that there is then."""
     with connect(dsn) as mine:
         loss(mine, held)
-        return everything(mine)
+        left.append(everything(mine))
 
 
 def zombie(write: Callable[..., Any], lose: Lose, went_on: list[str]) -> Callable[..., Any]:
@@ -221,7 +225,6 @@ def test_a_handler_that_keeps_on_is_told_so_at_each_step(dsn: str, conn: Conn) -
             except BaseException as error:  # noqa: BLE001 - as no handler should
                 told.append(type(error).__name__)
 
-    EXECUTED.clear()
     assert work(dsn, held, handler).lost
     assert 3 == len(told)
     assert "Exception" not in told

@@ -29,10 +29,10 @@ LAST = datetime.max.replace(tzinfo=UTC)
 def of_run(run: Record) -> str:
     """All that happened to *run*."""
     version = f" version {run['version']}" if run["version"] else ""
+    where = f"in project {run['project_id']}, priority {run['priority']}"
     head = [
         f"run       {run['run_id']}",
-        f"agent     {run['agent']}{version} in project {run['project_id']},"
-        f" priority {run['priority']}",
+        f"agent     {run['agent']}{version} {where}",
         *plot.family(run),
         f"status    {run['status']}{_cause(run)}",
         f"attempts  {run['attempt_count']} of {run['max_attempts']}, fence {run['fence']}",

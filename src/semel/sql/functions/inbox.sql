@@ -81,6 +81,9 @@ begin
     into v_offer, v_verdict, v_reason, v_due, v_until, v_unique, v_joins
     from jsonb_array_elements(v_events) with ordinality as e(v, n)
     cross join lateral (select semel.uuid_at(v_now) as event_id where e.n > 0) as i;
+    if array_remove(v_joins, null) = '{}' then
+        v_joins := null;
+    end if;
 
     with first as (
         select distinct on (o.dedupe_key) o.*
@@ -180,8 +183,10 @@ begin
         end loop;
     end if;
 
-    select array_agg(o.ord order by o.ord) into v_ord from unnest(v_offer) as o
-    where v_verdict[o.ord] = 'new' and o.run_id is not null and v_joins[o.ord] is not null;
+    if v_joins is not null then
+        select array_agg(o.ord order by o.ord) into v_ord from unnest(v_offer) as o
+        where v_verdict[o.ord] = 'new' and o.run_id is not null and v_joins[o.ord] is not null;
+    end if;
     if v_ord is not null then
         select semel.event_join(p_project, array_agg(o.run_id order by o.ord), array_agg(o.agent order by o.ord),
             array_agg(o.input order by o.ord), array_agg(o.priority order by o.ord),
