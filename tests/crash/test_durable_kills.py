@@ -33,6 +33,9 @@ def test_a_run_survives_a_kill_at_every_stop_point(conn: Conn, programs: Program
     conn.execute("create table public.effect (run_id uuid, step text, key text)")
     runs = {kill: start_run(conn, agent(*kill)) for kill in [*KILLS, *UNKILLED]}
     doom(programs, list(runs))
+    unkilled = [runs[kill] for kill in UNKILLED]
+    until(lambda: {"COMPLETED"} == {status(conn, run_id) for run_id in unkilled})
+    assert [1, 1, 6] == [row(conn, run_id)["attempt_count"] for run_id in unkilled]
 
     programs.upkeep(**QUICK)
     cancelled = [runs["undone", stop] for stop in UNDONE]
@@ -45,9 +48,10 @@ def test_a_run_survives_a_kill_at_every_stop_point(conn: Conn, programs: Program
     )
 
     for (kind, stop), run_id in runs.items():
-        if kind != "undone":
+        if kind == "beside":
+            check_beside(conn, run_id)
+        elif kind != "undone":
             check_done(conn, run_id, stop)
-    assert [1, 1, 6] == [row(conn, runs[kill])["attempt_count"] for kill in UNKILLED]
     check_undone(conn, {stop: runs["undone", stop] for stop in UNDONE})
 
 
@@ -85,6 +89,18 @@ def check_done(conn: Conn, run_id: UUID, stop: str) -> None:
     assert (stop, want) == (stop, Counter(step for step, _ in effects))
     assert 4 == len(set(effects)) == len({key for _, key in effects})
     assert 1 == one(conn, "select count(*) from semel.runs where run_id = %s", run_id)
+
+
+def check_beside(conn: Conn, run_id: UUID) -> None:
+    """Of steps at once any may be repeated by the kill, under its own key."""
+    assert ("COMPLETED", [2, 4, 12]) == (status(conn, run_id), row(conn, run_id)["result"])
+    effects = Counter(
+        conn.execute(
+            "select step, key from public.effect where run_id = %s", (run_id,)
+        ).fetchall()
+    )
+    assert ["last", "left", "right"] == sorted(step for step, _ in effects)
+    assert {1, 2} >= set(effects.values())
 
 
 def check_undone(conn: Conn, cancelled: dict[str, UUID]) -> None:

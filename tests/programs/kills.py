@@ -5,6 +5,7 @@ The same run for each way to be killed: an agent, and an App of its own, for eac
 row in public.effect, with the idempotency key that the step was given.
 """
 
+import asyncio
 import os
 from datetime import timedelta
 from typing import Any
@@ -45,6 +46,7 @@ KILLS = [
     *(("async", f"{stop}#{n}") for stop, most in PASSES.items() for n in range(1, most + 1)),
     *(("thread", stop) for stop in IN_THREAD),
     *(("undone", stop) for stop in UNDONE),
+    *(("beside", f"worker.step.{when}#1") for when in ("before", "after")),
 ]
 #: One more passage than there are: nobody is killed. And a handler whose own process is, at each
 #: attempt, while its worker lives.
@@ -97,6 +99,15 @@ async def five(run: Run) -> Any:
     return [one, two, three, four, last]
 
 
+async def beside(run: Run) -> Any:
+    """Two steps at once, whose entries may go in one batch."""
+    left, right = await asyncio.gather(
+        run.step("left", double, run, "left", 1),
+        run.step("right", double_in_thread, run, "right", 2),
+    )
+    return [left, right, await run.step("last", double, run, "last", left + right)]
+
+
 def five_in_thread(run: Run) -> Any:
     one = run.step("one", double_in_thread, run, "one", 1)
     two = run.step("two", double, run, "two", one)
@@ -121,7 +132,7 @@ def _app(*kills: tuple[str, str]) -> App:
     app = App()
     app.compensation("take-back")(take_back)
     for kind, stop in kills:
-        handler: Any = five_in_thread if kind == "thread" else five
+        handler: Any = {"thread": five_in_thread, "beside": beside}.get(kind, five)
         app.agent(
             agent(kind, stop),
             max_attempts=10,

@@ -21,6 +21,8 @@ I = TypeVar("I")  # noqa: E741 - an item
 O = TypeVar("O")  # noqa: E741 - its outcome
 
 
+#: Turns of the loop that those who were answered have before the next batch is taken.
+TURNS = 3
 #: Items of failed batches that are sent at the same time.
 STRAYS_MAX = 4
 
@@ -95,6 +97,9 @@ class Gather(Generic[I, O]):
         try:
             while batch := self._take():
                 await self._settle(batch)
+                # Those just answered may have more to send: one batch of all, not two in turn.
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
         finally:
             self._task = None
             for future in self._waiting:

@@ -89,7 +89,7 @@ begin
                     + case when r.status = 'RESUMED' or r.released and r.release_count <= 10 then 0 else 1 end,
                 max_attempts = coalesce(r.max_attempts, p_max_attempts),
                 released = false,
-                version = case when r.version = '' then p_version else r.version end,
+                version = p_version,
                 worker_id = p_worker,
                 lease_until = v_now + p_lease,
                 claimed_at = v_now,

@@ -25,7 +25,7 @@ declare
     v_now  timestamptz := clock_timestamp();
     v_made int;
 begin
-    perform semel.agent_require(x.agent) from unnest(p_agents) as x(agent);
+    perform semel.agent_require(x.agent) from (select distinct u.agent from unnest(p_agents) as u(agent)) as x;
     if exists (select from unnest(p_priorities, p_max_attempts) as x(priority, attempts)
                where x.priority not between 0 and 9 or x.attempts < 1) then
         raise exception using errcode = 'SMQ01',
