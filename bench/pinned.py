@@ -28,12 +28,12 @@ HISTORY = 1_000_000
 STATEMENTS = {
     "claim": "semel.run_claim(",
     "complete": "semel.run_complete(",
-    "look from the start": "semel.run_hint($1::text[], p_now",
+    "look from the start": "semel.run_hint($1::text[], $2::text[], p_now",
 }
 #: What this session asks now and then; the worker asks for a hint only when it has nothing left.
 HINT = (
-    "select * from semel.run_hint(array['noop'], array['bench'], array['noop'], array[5],"
-    " array[%s::timestamptz])"
+    "select * from semel.run_hint(array['noop'], array[''], array['bench'], array['noop'],"
+    " array[''], array[5], array[%s::timestamptz])"
 )
 SWEEPS = {
     "reap": "select * from semel.run_reap('bench', '30 s')",

@@ -230,3 +230,22 @@ def test_nothing_is_undone_before_all_that_the_handler_began_has_stopped(
 
     assert ("COMPLETED", {"undone": ["slow"]}) == (done["status"], done["result"])
     assert ["begin slow", "end slow", "undo slow None"] == words(conn, run_id)
+
+
+def test_a_deploy_in_the_middle_of_a_saga_repeats_no_step_and_uses_no_attempt(
+    conn: Conn, programs: Programs
+) -> None:
+    conn.execute("create table public.go (run_id uuid, word text)")
+    run_id = start_run(conn, "saga", {"hold": "s2"})
+    first = programs.worker(program="sagas.py", worker_drain="0s", **QUICK)
+    saw(conn, run_id, "at s2")
+
+    first.terminate()
+    assert 0 == first.wait(30)
+    assert "PENDING" == status(conn, run_id)
+    conn.execute("insert into public.go values (%s, 's2')", (run_id,))
+    programs.worker(program="sagas.py", **QUICK)
+
+    until(lambda: status(conn, run_id) == "COMPLETED")
+    assert ["s1", "s2", "at s2", "stopped", "at s2", "s3"] == words(conn, run_id)
+    assert 1 == row(conn, run_id)["attempt_count"]

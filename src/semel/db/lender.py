@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from semel.db.pool import REST_SECONDS, SETTINGS, pool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, Generator
 
     import psycopg
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -38,7 +38,7 @@ class Lender:
         self._threads: ConnectionPool[psycopg.Connection[Any]] | None = None
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def lend(self) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
         """One for a task."""
         if self._tasks is None:
             self._tasks = pool(
@@ -49,7 +49,7 @@ class Lender:
             yield conn
 
     @contextmanager
-    def lend_sync(self) -> Iterator[psycopg.Connection[Any]]:
+    def lend_sync(self) -> Generator[psycopg.Connection[Any], None, None]:
         """One for a thread."""
         if self._threads is None:
             from psycopg_pool import ConnectionPool  # noqa: PLC0415 - the server extra brings it
