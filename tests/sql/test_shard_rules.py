@@ -48,6 +48,7 @@ INTERNAL = {
     "child_ended",
     "approval_ask",
     "undo_start",
+    "undo_left",
     "attempt_record",
     "worker_touch",
     "body_keep",

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from semel.runtime.journal import Call
     from semel.runtime.progress import Progress
 
+#: Who is cut off in the middle of a block does not keep his locks for ever.
+BEGIN = "begin; set local idle_in_transaction_session_timeout = '5min'"
+
 X = TypeVar("X", bound=Tx)
 R = TypeVar("R")
 
@@ -139,7 +142,7 @@ class Transaction:
             await self._on_loop(self._progress.begin())
             try:
                 conn = await self._borrow()
-                await answered(conn.execute("begin"))
+                await answered(conn.execute(BEGIN))
                 await self._check(conn)
             except BaseException:
                 await self._leave()

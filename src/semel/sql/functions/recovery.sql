@@ -125,8 +125,11 @@ begin
         if v_run.attempt_count - v_run.attempt_floor >= v_run.max_attempts then
             update semel.run as r set reaped_at = p_now
             where r.project_id = p_project and r.run_id = v_run.run_id;
-            perform semel.run_end(p_project, v_run.worker_id, array[v_run.run_id], array[v_run.fence],
-                                  'FAILED', 'E-RUN-003', 'Max retry attempts exceeded', null, p_now);
+            perform semel.run_end(p_project, v_run.worker_id, array[v_run.run_id], array[v_run.fence], 'FAILED',
+                -- A compensation says what it could not undo.
+                case when v_run.kind = 'undo' then 'E-STEP-006' else 'E-RUN-003' end,
+                case when v_run.kind = 'undo' then semel.undo_left(p_project, v_run.parent_run_id)
+                     else 'Max retry attempts exceeded' end, null, p_now);
             outcome := 'failed';
         else
             update semel.run as r set

@@ -101,6 +101,15 @@ begin
 end
 $$;
 
+-- What is left to undo of p_parent, in a sentence. Internal to the end of a compensation whose
+-- workers were lost, and which can say nothing itself.
+create or replace function semel.undo_left(p_project text, p_parent uuid) returns text
+language sql stable security definer set search_path = pg_catalog as $$
+    select 'its workers were lost; not undone: ' || coalesce(string_agg(u.step_key, ', ' order by u.n), 'nothing')
+    from semel.undo_plan(p_project, p_parent) with ordinality as u(step_key, undo, arguments, result, finished, undone, n)
+    where u.undone is null
+$$;
+
 -- An operator declares a step undone by other means, or not to be undone: the compensation of p_run
 -- passes it over. outcome: won; already (undone or skipped before); refused (no such intent);
 -- unknown (the run has no compensation).
