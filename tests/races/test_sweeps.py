@@ -18,8 +18,7 @@ DAY = timedelta(days=1)
 #: What runs that are gone have left behind.
 ORPHANS = (
     "insert into semel.run_input values ('p', semel.uuid_at(%s), to_jsonb(%s::timestamptz))",
-    "insert into semel.step (project_id, run_id, position, step_key, entry, attempt, fence, worker_id,"
-    " content, recorded_at) values ('p', semel.uuid_at(%s), 1, 's', 'intent', 1, 1, 'w', 'null', %s)",
+    "insert into semel.step values ('p', semel.uuid_at(%s), 's', 'intent', 1, 1, 'w', 'null', %s, 1)",
     "insert into semel.event_link values ('p', semel.uuid_at(%s), gen_random_uuid(), 'resolved', 'null', %s)",
 )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import certifi
 import httpcore
@@ -35,7 +35,7 @@ class Guarded(httpcore.AsyncNetworkBackend):
 
     def __init__(self, guard: Guard, inner: httpcore.AsyncNetworkBackend | None = None) -> None:
         self._guard = guard
-        self._inner = inner or httpcore.AnyIOBackend()
+        self._inner = inner or cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
         self,
