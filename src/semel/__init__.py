@@ -15,6 +15,7 @@ from semel.errors import (
 from semel.runtime.app import App
 from semel.runtime.handlers import Backoff, Run
 from semel.runtime.retry import Retry
+from semel.runtime.say import signal
 from semel.runtime.start import start, wake
 from semel.runtime.way import Child, idempotency_key
 
@@ -31,6 +32,7 @@ __all__ = [
     "StepFailed",
     "WaitTimedOut",
     "idempotency_key",
+    "signal",
     "start",
     "wake",
 ]
