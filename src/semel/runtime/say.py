@@ -6,7 +6,7 @@ The run hears it when that transaction commits, and nothing of it if it rolls ba
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 from semel.core import waits
 from semel.db.execute import on
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 Heard = Literal["won", "duplicate"]
 
 
+class SignalOptions(TypedDict, total=False):
+    """What `signal` takes beside the run and the name; documented there."""
+
+    content: Any
+    key: str | None
+    sender: str
+
+
 @overload
 def signal(
     conn: psycopg.Connection[Any],
@@ -28,9 +36,7 @@ def signal(
     project: str,
     run_id: UUID,
     name: str,
-    content: Any = ...,
-    key: str | None = ...,
-    sender: str = ...,
+    **options: Unpack[SignalOptions],
 ) -> Heard: ...
 @overload
 def signal(
@@ -39,30 +45,14 @@ def signal(
     project: str,
     run_id: UUID,
     name: str,
-    content: Any = ...,
-    key: str | None = ...,
-    sender: str = ...,
+    **options: Unpack[SignalOptions],
 ) -> Awaitable[Heard]: ...
 @overload
 def signal(
-    conn: Any,
-    *,
-    project: str,
-    run_id: UUID,
-    name: str,
-    content: Any = ...,
-    key: str | None = ...,
-    sender: str = ...,
+    conn: Any, *, project: str, run_id: UUID, name: str, **options: Unpack[SignalOptions]
 ) -> Any: ...
 def signal(
-    conn: Any,
-    *,
-    project: str,
-    run_id: UUID,
-    name: str,
-    content: Any = None,
-    key: str | None = None,
-    sender: str = "",
+    conn: Any, *, project: str, run_id: UUID, name: str, **options: Unpack[SignalOptions]
 ) -> Heard | Awaitable[Heard]:
     """
     Say *content* to a live run, whose handler asks for it with `run.signal(name)`.
@@ -81,7 +71,7 @@ def signal(
         NoSuchRun, RunRefused: there is no such run, or it has ended. The transaction is unharmed.
         BadRequest: the name or the content is none.
     """
-    call = waits.signal_send(project, run_id, name, content, key=key, sender=sender)
+    call = waits.signal_send(project, run_id, name, **options)
     answer = on(conn, call)
     if isinstance(answer, tuple):
         return _heard(run_id, *answer)
