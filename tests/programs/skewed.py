@@ -11,7 +11,7 @@ time.time_ns = lambda: _time_ns() + int(_SECONDS * 1e9)
 if __name__ == "__main__":
     from semel import config, log
     from semel.runtime.app import load
-    from semel.runtime.worker import work
+    from semel.runtime.process import work
 
     log.setup(json=True)
     settings = config.load()

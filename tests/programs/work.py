@@ -4,7 +4,7 @@ import sys
 
 from semel import config, log
 from semel.runtime.app import load
-from semel.runtime.worker import work
+from semel.runtime.process import work
 
 if __name__ == "__main__":
     log.setup(json=True)

@@ -26,7 +26,7 @@ class Entry:
 
     key: str  # of the step, 1 to 255 bytes
     entry: EntryKind
-    kind: str = "step"  # step, transaction, sleep, signal, spawn, child, approval, tool
+    kind: str = "step"  # transaction, sleep, signal, spawn, child, approval, undo, patch, skip
     place: int | None = None  # nth call of the handler itself; None: of a task beside it
     content: str | None = None
     detail: str | None = None  # rows that a transaction's block had read

@@ -2,7 +2,7 @@
 Lender: connections for the transactions of handlers, opened when the first one asks.
 
 Autocommit; the borrower begins and ends his transaction himself. One that comes back in the
-middle of a transaction is rolled back by the pool.
+middle of a transaction is committed by the pool, unless an error takes it back.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from semel.core.waits import Wait
 
-Park = "Callable[[Sequence[Wait]], Awaitable[list[tuple[str, str, str | None]]]]"
-
 
 class Parking:
     """

@@ -135,9 +135,8 @@ class Progress:
         try:
             text = json_text(call.key, result)
         except BadStepResult as bad:
-            self.broken = (
-                bad  # its effect stands: whatever the handler does, the run cannot go on
-            )
+            # Its effect stands: whatever the handler does, the run cannot go on.
+            self.broken = bad
             raise
         [(outcome, stands)] = await self.record(call.entry("result", text))
         self.journal.keep(call, stands if outcome == "already" and stands else text)
@@ -178,9 +177,8 @@ class Progress:
         if self.broken is not None:
             raise self.broken
         if isinstance(who, asyncio.Task) and (task := asyncio.current_task()) is not None:
-            self._tasks.add(
-                task
-            )  # not who called: gather puts each step into a task of its own
+            # Not who called: gather puts each step into a task of its own.
+            self._tasks.add(task)
         for key, (by, entry) in list(self._failed.items()):
             if home or by is who:
                 self._notes.append(entry)
@@ -303,7 +301,8 @@ class Progress:
         """
         Return when all that the handler began has stopped; it has ended itself.
 
-        What it left beside it is cancelled. A step in a thread is waited for: it cannot be.
+        Tasks beside it that asked for a step are cancelled; others are not known here. A step in
+        a thread is waited for: it cannot be cancelled.
         """
         self.close()
         strays = {task for task in self._tasks if not task.done()} - {asyncio.current_task()}

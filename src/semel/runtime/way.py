@@ -37,9 +37,8 @@ class Way:
         self._progress = progress
         self._waiting = Waiting(progress)
         self._hands = hands
-        self._home = (
-            home  # the task or thread of the handler itself: what it asks for has a place
-        )
+        # The task or thread of the handler itself: what it asks for has a place.
+        self._home = home
 
     def step(
         self,

@@ -12,14 +12,12 @@ stop gives every run back before it goes.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import random
 import secrets
 import signal
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +37,6 @@ from semel.runtime.recorder import Recorder
 from semel.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from semel.config import Settings
     from semel.model import Claim
     from semel.runtime.app import App
@@ -399,41 +395,3 @@ class Worker:
                     await self._claims.run(workers.worker_stop(project, self.id))
         except Exception as error:  # noqa: BLE001 - leaving must end
             log.event("worker.failed_release", reason=type(error).__name__)
-
-
-def work(app: App, settings: Settings, *, target: str, dsn: str) -> None:
-    """Be a worker process: SIGTERM or SIGINT drains, a second one stops at once."""
-    # Runs come and go by the thousand and make no cycles: at its default pace the collector would
-    # spend a third of the loop's time looking for them.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 100)
-    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        worker = Worker(
-            app,
-            settings,
-            target=target,
-            dsn=dsn,
-            signals=(signal.SIGTERM, signal.SIGINT),
-        )
-        runner.run(_until_signalled(worker))
-
-
-def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Uvloop where it is installed; None is asyncio's own."""
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-async def _until_signalled(worker: Worker) -> None:
-    await worker.run()
-    if worker.free < worker.slots:
-        # Handlers that did not stop: their runs were given back, so what they still do would be
-        # another worker's work. The process ends under them.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)

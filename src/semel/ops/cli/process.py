@@ -29,8 +29,8 @@ from semel.ops import place
 from semel.ops.cli.command import Desk
 from semel.runtime.app import App, load
 from semel.runtime.handlers import Backoff
+from semel.runtime.process import work
 from semel.runtime.upkeep import Upkeep
-from semel.runtime.worker import work
 
 Target = Annotated[
     str,
