@@ -31,6 +31,7 @@ docs; a test holds the four to one another.
     ├── UnknownUndo         E-STEP-003  an undo that is not registered, or takes other arguments
     ├── StepInParallel      E-STEP-004  two steps of one name at the same time
     ├── StepFailed          E-STEP-005  a step that the handler once went on without
+    ├── NestedStep          E-STEP-007  a step or a wait inside another
     ├── UndoFailed          E-STEP-006  what could not be undone
     ├── NoSuchApproval      E-APPROVAL-001
     ├── ApprovalExpired     E-APPROVAL-002
@@ -331,6 +332,18 @@ class StepFailed(SemelError):
     http_status = 409
     title = "a step failed"
     remedy = "Read its errors in `semel run show`; start a new run once the cause is gone."
+
+
+class NestedStep(SemelError):
+    """A step or a wait was asked for inside a step or a transaction."""
+
+    code = "E-STEP-007"
+    sqlstate = "SMS07"
+    http_status = 409
+    title = "a step inside a step"
+    remedy = (
+        "Ask for it in the handler, before or after the other; a step's function is one step."
+    )
 
 
 class UndoFailed(SemelError):

@@ -45,6 +45,12 @@ def test_psycopg(dsn: str, conn: Conn) -> None:
     assert 1 == count(conn)
 
 
+def test_a_connection_that_makes_other_rows(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
+        assert "new" == semel.start(mine, **WANTED).outcome  # type: ignore[call-overload]
+    assert 1 == count(conn)
+
+
 def test_a_conflict_or_a_bad_argument_leaves_the_transaction_unharmed(conn: Conn) -> None:
     with conn.transaction():
         semel.start(conn, **WANTED)

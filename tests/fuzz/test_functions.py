@@ -23,7 +23,7 @@ CORE = Path(semel.core.__file__).parent
 OURS = {"partitions_make", "partitions_drop", "leftovers_drop", "event_import"}
 #: What PostgreSQL may say of a value, or of one name twice (21000), and what we say. Anything else
 #: is a fault of a function.
-REFUSALS = re.compile("SM...|21000|22...|23...|54...|40001|40P01|55P03")
+REFUSALS = re.compile("SM...|0A000|21000|22...|23...|54...|40001|40P01|55P03")
 LOOK_EVERY = 200
 
 EVENT: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """Agents with steps, transactions, waits and undos. Each effect is a row in public.started."""
 
 import asyncio
+import json
 import os
 import threading
 from datetime import timedelta
@@ -263,6 +264,103 @@ async def bad_steps(run: Run) -> Any:
             await asyncio.gather(*(run.step("same", double, run, "same", n) for n in range(2)))
         case _:
             await run.step("", double, run, "nameless", 1)
+
+
+@app.agent("odd-steps")
+async def odd_steps(run: Run) -> Any:
+    match run.input:
+        case "stop":
+            await run.step("stop", lambda: next(iter([])))
+        case "hash":
+            await run.step("a#2", double, run, "a", 1)
+            await run.step("a", double, run, "a", 1)
+            await run.step("a", double, run, "a", 1)
+        case "wait-inside":
+            await run.step("out", lambda: run.signal("go"))
+        case "step-inside":
+
+            async def out() -> Any:
+                return await run.step("in", double, run, "in", 1)
+
+            await run.step("out", out)
+        case _:
+            async with run.transaction("block"):
+                await run.sleep(1)
+
+
+@app.agent("gives-up")
+async def gives_up(run: Run) -> Any:
+    """A step that is too slow is given up, once and for all; so is a signal."""
+    slow = 60 if run.attempt == 1 else 0
+
+    async def act() -> str:
+        await asyncio.to_thread(mark, run, "slow")
+        await asyncio.sleep(slow)
+        return "late"
+
+    said = []
+    try:
+        async with asyncio.timeout(0.3):
+            await run.step("slow", act)
+    except TimeoutError:
+        said.append("gave up")
+    await run.step("after", double, run, "after", 1)
+    if run.attempt == 1:
+        raise RuntimeError("again")
+    return said
+
+
+@app.agent("limited")
+async def limited(run: Run) -> Any:
+    """Steps whose order is chance: each is begun by a task when its turn comes."""
+    turns = asyncio.Semaphore(2)
+
+    async def one(step: Any) -> Any:
+        async with turns:
+            await asyncio.sleep(0.01 * (run.attempt % 2))
+            return await step
+
+    steps = [run.step(f"s{n}", double, run, f"s{n}", n) for n in range(6)]
+    order = steps if run.attempt == 1 else steps[::-1]
+    done = await asyncio.gather(*(one(step) for step in order))
+    if run.attempt == 1:
+        raise RuntimeError("again")
+    return sorted(done)
+
+
+class Declined(Exception):
+    def __init__(self, code: int, detail: str) -> None:
+        super().__init__(f"{code} {detail}")
+
+
+@app.agent("fallback")
+async def fallback(run: Run) -> Any:
+    """Errors of awkward classes are caught, in every attempt."""
+    caught = []
+
+    def decline() -> None:
+        raise Declined(402, "no")
+
+    for name, fn, args in (("json", json.loads, ["{"]), ("own", decline, [])):
+        try:
+            await run.step(name, fn, *args)
+        except (ValueError, Declined) as error:
+            caught.append(type(error).__name__)
+    await run.step("after", double, run, "after", 1)
+    if run.attempt == 1:
+        raise RuntimeError("again")
+    return caught
+
+
+@app.agent("patched-wait")
+async def patched_wait(run: Run) -> Any:
+    await run.step("first", double, run, "first", 1)
+    if run.attempt > 1 and run.patched("more"):
+        await run.step("more", double, run, "more", 1)
+    await run.sleep(0.05)
+    if run.attempt == 1:
+        raise RuntimeError("again")
+    return "done"
 
 
 @app.agent("keys")

@@ -305,3 +305,57 @@ def test_a_transaction_that_raises_leaves_no_rows(conn: Conn, durable: Programs)
 
     assert "rolled back" == ended(conn, run_id)["result"]
     assert 0 == one(conn, "select count(*) from public.business where run_id = %s", run_id)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "told"),
+    [
+        ("hash", "E-STEP-004", "'a#2'"),
+        ("wait-inside", "E-STEP-007", "inside 'out'"),
+        ("step-inside", "E-STEP-007", "'in' was asked for inside 'out'"),
+        ("block", "E-STEP-007", "inside 'block'"),
+        ("stop", "E-RUN-003", ""),
+    ],
+)
+def test_an_odd_step_ends_the_run_and_hangs_nobody(
+    conn: Conn, durable: Programs, value: str, code: str, told: str
+) -> None:
+    run_id = start_run(conn, "odd-steps", value, max_attempts=1)
+
+    failed = ended(conn, run_id)
+
+    assert (failed["status"], failed["failure_code"]) == ("FAILED", code)
+    assert told in failed["failure_reason"]
+
+
+def test_what_a_handler_gave_up_stays_given_up(conn: Conn, durable: Programs) -> None:
+    run_id = start_run(conn, "gives-up")
+
+    assert ended(conn, run_id)["result"] == ["gave up"]
+    assert words(conn, run_id) == ["slow", "after"]
+
+
+def test_steps_that_begin_in_an_order_of_chance_are_found_again(
+    conn: Conn, durable: Programs
+) -> None:
+    run_id = start_run(conn, "limited")
+
+    assert ended(conn, run_id)["result"] == [0, 2, 4, 6, 8, 10]
+    assert len(words(conn, run_id)) == 6
+
+
+def test_a_caught_error_is_of_its_own_class_in_every_attempt(
+    conn: Conn, durable: Programs
+) -> None:
+    run_id = start_run(conn, "fallback")
+
+    assert ended(conn, run_id)["result"] == ["JSONDecodeError", "Declined"]
+
+
+def test_a_patch_before_a_wait_keeps_old_runs_on_their_way(
+    conn: Conn, durable: Programs
+) -> None:
+    run_id = start_run(conn, "patched-wait")
+
+    assert ended(conn, run_id)["result"] == "done"
+    assert "more" not in words(conn, run_id)

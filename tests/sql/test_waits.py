@@ -113,12 +113,45 @@ def test_a_wait_that_nobody_answers_is_told_so_when_its_time_is_over(
     conn: Conn, kind: Any
 ) -> None:
     held = begin(conn)
-    stranger = one(conn, "select gen_random_uuid()")
-    wait = Wait(key="x", kind=kind, name="x", child=stranger, due=timedelta(seconds=30))
+    other = start_run(conn, "other")
+    wait = Wait(key="x", kind=kind, name="x", child=other, due=timedelta(seconds=30))
     park(conn, held, wait)
 
     assert [0, 1] == [due(conn, 30 - MOMENT), due(conn, 30)]
     assert [("x", "result", {"timed_out": True})] == journal(conn, held.run_id)
+
+
+def test_a_child_of_whom_nothing_is_kept_has_gone(conn: Conn) -> None:
+    held = begin(conn)
+    stranger = one(conn, "select gen_random_uuid()")
+
+    assert [("x", "ready")] == [
+        told[:2] for told in park(conn, held, Wait(key="x", kind="child", child=stranger))
+    ]
+    [(_, _, answer)] = journal(conn, held.run_id)
+    assert ("GONE", "E-RUN-001") == (answer["status"], answer["code"])
+
+
+def test_a_wait_that_the_handler_gave_up_goes_and_its_question_is_void(conn: Conn) -> None:
+    held = begin(conn)
+    park(conn, held, hear("stop", "stop"), asking("ok"))
+    assert "won" == say(conn, held.run_id, "stop")
+    held = claim(conn)
+
+    given_up = Wait(key="ok", kind="approval", dropped=True)
+    [told] = park(conn, held, given_up, hear("go"))
+
+    assert ("go", "parked") == told[:2]
+    assert "WAITING_TOOL" == status(conn, held.run_id)
+    assert ["go"] == [k for [k] in conn.execute("select step_key from semel.waits")]
+    assert "VOID" == one(conn, "select state from semel.approvals")
+
+
+def test_a_wait_keeps_the_place_of_its_step(conn: Conn) -> None:
+    held = begin(conn)
+    park(conn, held, Wait(key="nap", kind="sleep", place=3, due=timedelta(seconds=1)))
+    assert 1 == due(conn, 1)
+    assert 3 == one(conn, "select place from semel.step where step_key = 'nap'")
 
 
 def test_a_wait_without_an_end_waits_for_its_answer_alone(conn: Conn) -> None:

@@ -7,6 +7,7 @@ SQL decides what a state allows. Nothing here opens a connection or reads a cloc
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from semel.core.call import Call
@@ -15,16 +16,23 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+#: How long a worker may be silent, where nobody says otherwise.
+DEAD_AFTER = timedelta(seconds=30)
+
 
 def run_cancel(
     project: str,
     run_id: UUID,
     *,
     reason: str = "cancelled by an operator",
+    dead_after: timedelta = DEAD_AFTER,
     now: datetime | None = None,
 ) -> Call[tuple[str, str | None]]:
     """
     Cancel a run; its handler is told by the next beat.
+
+    Args:
+        dead_after: What it did is undone this much later at the latest: longer than a beat.
 
     Returns:
         won, already, refused (it ended otherwise) or unknown; and the state it was found in.
@@ -32,8 +40,8 @@ def run_cancel(
     Source: sql/functions/transitions.sql, run_cancel.
     """
     return Call(
-        "select outcome, status from semel.run_cancel(%s, %s, %s, p_now => %s)",
-        (project, run_id, reason, now),
+        "select outcome, status from semel.run_cancel(%s, %s, %s, %s, %s)",
+        (project, run_id, reason, dead_after, now),
         lambda rows: (rows[0][0], rows[0][1]),
     )
 
@@ -57,14 +65,16 @@ def run_retry(
     )
 
 
-def run_overdue(project: str, *, now: datetime | None = None) -> Call[list[UUID]]:
+def run_overdue(
+    project: str, *, dead_after: timedelta = DEAD_AFTER, now: datetime | None = None
+) -> Call[list[UUID]]:
     """
-    Fail the runs whose deadline has passed; answers which.
+    Fail the runs whose deadline has passed; answers which. dead_after is as for `run_cancel`.
 
     Source: sql/functions/transitions.sql, run_overdue.
     """
     return Call(
-        "select run_id from semel.run_overdue(%s, p_now => %s)",
-        (project, now),
+        "select run_id from semel.run_overdue(%s, p_dead_after => %s, p_now => %s)",
+        (project, dead_after, now),
         lambda rows: [row[0] for row in rows],
     )

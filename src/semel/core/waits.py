@@ -45,6 +45,8 @@ class Wait:
 
     key: str
     kind: WaitKind
+    place: int | None = None  # of the step that waits
+    dropped: bool = False  # the handler has given it up
     due: timedelta | None = None  # from now; over then, whatever comes
     name: str | None = None  # of the signal
     child: UUID | None = None
@@ -64,8 +66,8 @@ def run_park(
     Park a run until one of *waits* is over.
 
     Returns:
-        For each, in order, its key and: parked; ready, with the JSON of its result (the run is
-        not parked then); pending, beside one that is ready; or lost.
+        For each that is not dropped, in order, its key and: parked; ready, with the JSON of its
+        result (the run is not parked then); pending, beside one that is ready; or lost.
 
     Source: sql/functions/waits.sql, run_park.
     """
@@ -76,8 +78,27 @@ def run_park(
     )
 
 
+def run_unpark(
+    project: str, run_id: UUID, fence: int, *, now: datetime | None = None
+) -> Call[str]:
+    """
+    Let a run go on that was parked with *fence* while its handler returned; won or lost.
+
+    Source: sql/functions/waits.sql, run_unpark.
+    """
+    return Call(
+        "select outcome from semel.run_unpark(%s, %s, %s, %s)",
+        (project, run_id, fence, now),
+        lambda rows: str(rows[0][0]),
+    )
+
+
 def _told(wait: Wait) -> dict[str, Any]:
     told: dict[str, Any] = {"key": wait.key, "kind": wait.kind, "name": wait.name}
+    if wait.dropped:
+        told["drop"] = True
+    if wait.place is not None:
+        told["place"] = wait.place
     if wait.due is not None:
         told["due"] = f"{wait.due.total_seconds():.6f} seconds"
     if wait.child is not None:

@@ -34,7 +34,9 @@ def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
     import psycopg  # noqa: PLC0415 - the driver is loaded by who uses it
 
     try:
-        return call.read(conn.execute(call.sql, call.args).fetchall())
+        # Whatever rows the caller's connection makes for him, ours are tuples.
+        cursor = conn.cursor(row_factory=psycopg.rows.tuple_row)
+        return call.read(cursor.execute(call.sql, call.args).fetchall())
     except psycopg.Error as error:
         raise translated(error) from error
 
@@ -44,7 +46,8 @@ async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
     import psycopg  # noqa: PLC0415 - the driver is loaded by who uses it
 
     try:
-        cursor = await conn.execute(call.sql, call.args, binary=True)
+        cursor = conn.cursor(row_factory=psycopg.rows.tuple_row)
+        await cursor.execute(call.sql, call.args, binary=True)
         return call.read(await cursor.fetchall())
     except psycopg.Error as error:
         raise translated(error) from error

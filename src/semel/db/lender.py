@@ -7,6 +7,7 @@ middle of a transaction is committed by the pool, unless an error takes it back.
 
 from __future__ import annotations
 
+import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ class Lender:
         self._dsn = dsn
         self._size = size
         self._prepare = prepare
+        self._making = threading.Lock()
         self._tasks: AsyncConnectionPool[psycopg.AsyncConnection[Any]] | None = None
         self._threads: ConnectionPool[psycopg.Connection[Any]] | None = None
 
@@ -51,25 +53,28 @@ class Lender:
     @contextmanager
     def lend_sync(self) -> Generator[psycopg.Connection[Any], None, None]:
         """One for a thread."""
-        if self._threads is None:
-            from psycopg_pool import ConnectionPool  # noqa: PLC0415 - the server extra brings it
-
-            threads: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
-                self._dsn,
-                kwargs={
-                    "application_name": "semel-transaction",
-                    "prepare_threshold": 5 if self._prepare else None,
-                    **SETTINGS,
-                },
-                min_size=0,
-                max_size=self._size,
-                max_idle=60 * REST_SECONDS,
-                check=ConnectionPool.check_connection,
-                open=True,
-            )
+        with self._making:
+            threads = self._threads or self._pool_of_threads()
             self._threads = threads
-        with self._threads.connection(WAIT_SECONDS) as conn:
+        with threads.connection(WAIT_SECONDS) as conn:
             yield conn
+
+    def _pool_of_threads(self) -> ConnectionPool[psycopg.Connection[Any]]:
+        from psycopg_pool import ConnectionPool  # noqa: PLC0415 - the server extra brings it
+
+        return ConnectionPool(
+            self._dsn,
+            kwargs={
+                "application_name": "semel-transaction",
+                "prepare_threshold": 5 if self._prepare else None,
+                **SETTINGS,
+            },
+            min_size=0,
+            max_size=self._size,
+            max_idle=60 * REST_SECONDS,
+            check=ConnectionPool.check_connection,
+            open=True,
+        )
 
     async def close(self) -> None:
         """Close those that are at home."""

@@ -106,7 +106,10 @@ class Api:
         """End a run that has not ended."""
         run_id, reason = await self._operate(request)
         call = transitions.run_cancel(
-            request.path_params["project"], run_id, reason=reason or "cancelled over the API"
+            request.path_params["project"],
+            run_id,
+            reason=reason or "cancelled over the API",
+            dead_after=self._settings.worker.dead_after,
         )
         outcome, found = await self._asker.ask(call)
         return _operated(run_id, outcome, found, "CANCELLED")

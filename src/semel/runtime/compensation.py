@@ -50,4 +50,4 @@ async def _undo(run: Run, desk: Desk, undo: Undo) -> None:
     if fn is None:
         raise UnknownUndo(f"{undo.name!r} is not registered in this program")
     more = undo_arguments(fn, undo.result, run)
-    await run.undo(undo.key, fn, *undo.args, **undo.kwargs, **more)
+    await run.undo(undo.key, fn, *undo.args, **{**undo.kwargs, **more})

@@ -75,6 +75,9 @@ class Execution:
         if self._progress is not None:
             # A run is undone as soon as it has failed: nothing of it may be at work then.
             await self._progress.settle()
+            if self._progress.parked and not isinstance(outcome, Parked | Stopped):
+                await self._progress.unpark()
+                return Parked()
         return outcome
 
     def close(self) -> None:
@@ -114,6 +117,8 @@ class Execution:
 
     def _open(self, hands: LoopHands | ThreadHands) -> Way:
         self._progress = Progress(self._claim, self._desk, self._loop, self._stop)
+        if self._stops:
+            self._progress.close()  # it was told to stop before it asked for anything
         home = self._task if isinstance(hands, LoopHands) else hands.home
         return Way(self._progress, hands, home)
 

@@ -65,7 +65,7 @@ class LoopHands:
         if inspect.iscoroutinefunction(fn):
             return await fn(*args, **kwargs)
         context = contextvars.copy_context()
-        call = functools.partial(context.run, fn, *args, **kwargs)
+        call = functools.partial(context.run, _whole, fn, *args, **kwargs)
         thread = asyncio.get_running_loop().run_in_executor(self._threads, call)
         try:
             answer = await asyncio.shield(thread)
@@ -122,11 +122,19 @@ class ThreadHands:
             return await fn(*args, **kwargs)
         context = contextvars.copy_context()
         answer: asyncio.Future[Any] = self._loop.create_future()
-        _JOBS.get().put((functools.partial(context.run, fn, *args, **kwargs), answer))
+        _JOBS.get().put((functools.partial(context.run, _whole, fn, *args, **kwargs), answer))
         return await answer
 
 
 _JOBS: contextvars.ContextVar[Any] = contextvars.ContextVar("semel_jobs")
+
+
+def _whole(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call *fn*; no future can hold a StopIteration, so that is told as an error like others."""
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError(f"{fn!r} raised StopIteration") from error
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,7 @@ class Journal:
 
         Raises:
             JournalMismatch: the journal has another step in its place, or another kind of step.
-            StepInParallel: a step of this name is under way.
+            StepInParallel: a step of this name is under way, or another has had its key.
         """
         if name in self._flying:
             raise StepInParallel(
@@ -102,6 +103,10 @@ class Journal:
         key = name if count == 1 else f"{name}#{count}"
         if not 1 <= len(key.encode()) <= KEY_BYTES_MAX or "\0" in key:
             raise BadRequest(f"a step's name is 1 to {KEY_BYTES_MAX} bytes, not {name[:40]!r}")
+        if key in self._answered:
+            raise StepInParallel(
+                f"two steps have the key {key!r}; give them names that no repetition of another has"
+            )
         place = self._next(key) if home else None
         self._asked[name] = count
         self._flying.add(name)
@@ -177,6 +182,7 @@ def told(error: BaseException, tries: int) -> dict[str, Any]:
     kind = type(error)
     return {
         "type": f"{kind.__module__}.{kind.__qualname__}",
+        "module": kind.__module__,
         "message": _message(error),
         "args": _args(error),
         "try": tries,
@@ -207,13 +213,20 @@ def raised(error: dict[str, Any]) -> BaseException:
     """
     The exception that `told` told, so that the handler catches again what it caught.
 
-    Of its own class where that is loaded and takes its arguments; else StepFailed.
+    Of its own class where that is loaded, with its arguments as far as they were kept; what its
+    constructor would make of them is not there. Else StepFailed.
     """
-    module, _, name = str(error.get("type", "")).rpartition(".")
-    kind = getattr(sys.modules.get(module), name, None)
+    module = str(error.get("module", ""))
+    kind: Any = sys.modules.get(module)
+    for name in str(error.get("type", ""))[len(module) + 1 :].split("."):
+        kind = getattr(kind, name, None)
+    args = error.get("args") or [error.get("message", "")]
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
-            return kind(*(error.get("args") or [error.get("message", "")]))
-        except Exception:  # noqa: BLE001, S110 - a class with arguments of its own
-            pass
+            return kind(*args)
+        except Exception:  # noqa: BLE001 - a constructor that wants more than was kept
+            with suppress(Exception):
+                bare = kind.__new__(kind)
+                bare.args = tuple(args)
+                return bare
     return StepFailed(f"{error.get('type')}: {error.get('message')}")

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semel.core.text import dump
-from semel.errors import BadResult, HandlerFailed, NotifyFailed, SemelError, UndoFailed
+from semel.errors import (
+    BadResult,
+    DoNotRetry,
+    HandlerFailed,
+    NotifyFailed,
+    SemelError,
+    UndoFailed,
+)
 from semel.runtime.retry import final
 
 if TYPE_CHECKING:
@@ -93,5 +100,6 @@ def of_error(error: BaseException) -> Failed:
         return Failed(code, clean[:REASON_CHARS_MAX], retryable=False)
     if isinstance(error, UndoFailed | NotifyFailed):  # told in a sentence, without frames
         after = getattr(error, "retry_after", None)
-        return Failed(error.code, str(error)[:REASON_CHARS_MAX], after=after)
+        again = not isinstance(error.__cause__, DoNotRetry)  # an undo may say so too
+        return Failed(error.code, str(error)[:REASON_CHARS_MAX], retryable=again, after=after)
     return Failed(HandlerFailed.code, clean[:REASON_CHARS_MAX])

@@ -11,6 +11,8 @@ All that a handler waits for is parked together; the first of them to be over re
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,10 +38,12 @@ class Parking:
         self._park = park
         self._left = left
         self._busy = 0  # steps at work
+        self._closed = False
         self._waits: dict[str, tuple[Wait, asyncio.Future[str | None]]] = {}
         self._task: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
         self._open.set()
+        self._given_up: dict[str, Wait] = {}  # waits that the handler has cancelled
         self._done: asyncio.Future[None] | None = None  # somebody asks when no step is at work
 
     async def begin(self) -> None:
@@ -74,13 +78,28 @@ class Parking:
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waits[wait.key] = (wait, future)
         self._consider()
+        self._given_up.pop(wait.key, None)
         try:
             return await future
+        except asyncio.CancelledError:
+            if not self._closed:
+                self._given_up[wait.key] = replace(wait, dropped=True, question=None)
+            raise
         finally:
             self._waits.pop(wait.key, None)
 
     def close(self, error: BaseException) -> None:
         """Nothing is waited for any more: whoever does is told *error*."""
+        self._closed = True
+        self._tell(error)
+
+    async def settled(self) -> None:
+        """Return when no parking is on its way."""
+        while self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(self._task)
+
+    def _tell(self, error: BaseException) -> None:
         for _, future in self._waits.values():
             if not future.done():
                 future.set_exception(error)
@@ -98,11 +117,11 @@ class Parking:
             if self._busy or not self._waits:
                 return
             self._open.clear()
-            waits = [wait for wait, _ in self._waits.values()]
+            waits = [*self._given_up.values(), *(wait for wait, _ in self._waits.values())]
             try:
                 answers = await self._park(waits)
-            except Exception as error:  # noqa: BLE001 - theirs to handle who wait
-                self.close(error)
+            except BaseException as error:  # noqa: BLE001 - theirs to handle who wait
+                self._tell(error)
                 return
             outcomes = {outcome for _, outcome, _ in answers}
             if outcomes & {"parked", "lost"}:
@@ -110,7 +129,9 @@ class Parking:
                 return
             for key, outcome, content in answers:
                 if outcome == "ready" and key in self._waits:
-                    self._waits[key][1].set_result(content)
+                    future = self._waits[key][1]
+                    if not future.done():  # given up in this very turn
+                        future.set_result(content)
         finally:
             self._task = None
             self._open.set()

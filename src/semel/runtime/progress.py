@@ -23,7 +23,13 @@ from semel.core import waits
 from semel.core.text import dump
 from semel.core.waits import Wait
 from semel.db.stops import stop_here
-from semel.errors import BadStepResult, JournalMismatch, SemelError, StepInParallel
+from semel.errors import (
+    BadStepResult,
+    JournalMismatch,
+    NestedStep,
+    SemelError,
+    StepInParallel,
+)
 from semel.runtime.journal import Call, Journal, raised, told
 from semel.runtime.parking import Parking
 from semel.runtime.retry import Retry, final
@@ -38,6 +44,8 @@ if TYPE_CHECKING:
 
 RESULT_BYTES_MAX = 1024 * 1024
 
+#: The step or transaction that is at work here, if one is: nothing is asked for inside it.
+INSIDE: ContextVar[str] = ContextVar("semel_inside", default="")
 #: The idempotency key of the step that is being executed; see `semel.idempotency_key`.
 STEP_KEY: ContextVar[str] = ContextVar("semel_step_key")
 
@@ -113,8 +121,12 @@ class Progress:
                     await self.record(call.entry("intent", dump(intent)))
                     call.intended = True
                 told_key = STEP_KEY.set(self.key_of(call.key))
+                inside = INSIDE.set(call.key)
                 try:
                     result = await execute()
+                except asyncio.CancelledError:
+                    self.give_up(call, who)
+                    raise
                 except Exception as error:
                     call.tries += 1
                     delay = await self._errored(call, error, retry, who)
@@ -123,17 +135,19 @@ class Progress:
                 else:
                     return await self._keep(call, result)
                 finally:
+                    INSIDE.reset(inside)
                     STEP_KEY.reset(told_key)
                 if delay <= min(retry.park_after, self.desk.patience):
                     await asyncio.sleep(delay.total_seconds())
                     continue
             finally:
                 self.end()
-            await self.wait(Wait(key=call.key, kind="retry", due=delay))
+            await self.wait(Wait(key=call.key, place=call.place, kind="retry", due=delay))
 
     async def _keep(self, call: Call, result: Any) -> Any:
         try:
-            text = json_text(call.key, result)
+            # What an undo answers is nobody's to read: it is undone all the same.
+            text = json_text(call.key, result) if call.kind != "undo" else _readable(result)
         except BadStepResult as bad:
             # Its effect stands: whatever the handler does, the run cannot go on.
             self.broken = bad
@@ -165,6 +179,12 @@ class Progress:
         """An error, journaled already, is raised to *who*."""
         self._failed[call.key] = (who, call.entry("caught", content))
 
+    def give_up(self, call: Call, who: object) -> None:
+        """The handler cancelled a step, as a timeout does: what it does without it stands."""
+        if not self.left:
+            error = TimeoutError(f"step {call.key!r} was given up by its handler")
+            self.failed(call, dump(told(error, call.tries + 1)), who)
+
     def ask(self, name: str, kind: str, *, who: object, home: bool) -> Call:
         """
         Look a step up; `journal.done` must follow.
@@ -179,8 +199,14 @@ class Progress:
         if isinstance(who, asyncio.Task) and (task := asyncio.current_task()) is not None:
             # Not who called: gather puts each step into a task of its own.
             self._tasks.add(task)
+        if at := INSIDE.get():
+            raise self.breaks(
+                NestedStep(
+                    f"{kind} {name!r} was asked for inside {at!r}; it is a step of its own"
+                )
+            )
         for key, (by, entry) in list(self._failed.items()):
-            if home or by is who:
+            if by is who or (home and _was_told(by)):
                 self._notes.append(entry)
                 del self._failed[key]
         try:
@@ -235,31 +261,33 @@ class Progress:
         Raises:
             Left: the lease is lost.
         """
-        notes = self.notes()
+        notes = self.pending()
         answers = await self.desk.recorder.record(self.claim, [*notes, entry])
         if answers[-1][0] == "lost":
             self.lose()
             raise Left
+        self.noted(notes)
         return answers[-1:]
-
-    def notes(self) -> list[Entry]:
-        """What is to be journaled with the next entry; the caller does."""
-        notes, self._notes = self._notes, []
-        return notes
 
     def pending(self) -> list[Entry]:
         """What is to be journaled; `noted` tells that it was."""
         return list(self._notes)
 
     def noted(self, entries: Sequence[Entry]) -> None:
-        """These are journaled, by a transaction that was committed."""
+        """These are journaled."""
         self._notes = [note for note in self._notes if note not in entries]
+
+    async def unpark(self) -> None:
+        """The handler returned while its run was being parked: have it claimed again, to end."""
+        call = waits.run_unpark(
+            self.claim.project, self.claim.run_id, self.claim.fence, now=self.desk.clock()
+        )
+        await self.desk.link.insist(call)
 
     async def note(self) -> None:
         """Journal what is to be noted, now."""
         if self._notes:
-            *_, last = self._notes
-            self._notes.remove(last)
+            *self._notes, last = self._notes
             await self.record(last)
 
     async def _park(self, wanted: Sequence[Wait]) -> list[tuple[str, str, str | None]]:
@@ -279,8 +307,8 @@ class Progress:
         return answers
 
     def _leave(self, parked: bool) -> None:
+        self.parked = self.parked or parked
         if not self.left:
-            self.parked = parked
             self._quit()
 
     def _quit(self) -> None:
@@ -305,6 +333,7 @@ class Progress:
         a thread is waited for: it cannot be cancelled.
         """
         self.close()
+        await self._parking.settled()
         strays = {task for task in self._tasks if not task.done()} - {asyncio.current_task()}
         for stray in strays:
             stray.cancel()
@@ -326,6 +355,20 @@ class Progress:
         if self.broken is not None:
             raise self.broken
         self.journal.close()
+
+
+def _was_told(by: object) -> bool:
+    """Whether somebody has had the error that ended *by*; of a thread nobody can say."""
+    if not isinstance(by, asyncio.Task):
+        return True
+    return by.done() and not getattr(by, "_log_traceback", False)
+
+
+def _readable(result: Any) -> str:
+    try:
+        return json_text("", result)
+    except BadStepResult:
+        return "null"
 
 
 def json_text(key: str, result: Any) -> str:

@@ -23,7 +23,7 @@ from semel.db.transact import answered, atransact, is_async, transact
 from semel.errors import BadRequest
 from semel.runtime.hands import drive
 from semel.runtime.journal import raised, told
-from semel.runtime.progress import Left
+from semel.runtime.progress import INSIDE, Left
 from semel.runtime.tx import AsyncTx, SyncTx, Tx
 
 if TYPE_CHECKING:
@@ -45,11 +45,12 @@ class Transaction:
     One step that commits with the user's rows; see the module.
 
     Args:
+        home: The task or thread of the handler itself.
         using: The connection to write on; None lends one of ours.
     """
 
     def __init__(
-        self, progress: Progress, hands: Hands, name: str, *, home: bool, using: Any
+        self, progress: Progress, hands: Hands, name: str, *, home: object, using: Any
     ) -> None:
         self._progress = progress
         self._hands = hands
@@ -77,11 +78,13 @@ class Transaction:
             if call.result is not None:
                 return json.loads(call.result)
             await self._on_loop(self._progress.begin())
+            inside = INSIDE.set(call.key)
             try:
                 return json.loads(
                     await self._guarded(call, lambda: self._once(call, fn, args, kwargs))
                 )
             finally:
+                INSIDE.reset(inside)
                 await self._on_loop(self._end())
         finally:
             self._progress.journal.done(self._name)
@@ -151,10 +154,13 @@ class Transaction:
             self._progress.journal.done(self._name)
             raise
         self._tx = kind(self._progress, self._call, conn)
+        self._inside = INSIDE.set(self._call.key)
         return self._tx
 
     async def _exit(self, error: BaseException | None) -> None:
         tx = self._tx
+        if not tx.done:
+            INSIDE.reset(self._inside)
         try:
             if tx.done:
                 return
@@ -182,9 +188,8 @@ class Transaction:
     # -- both -------------------------------------------------------------------------------
 
     def _ask(self) -> Call:
-        call = self._progress.ask(
-            self._name, "transaction", who=self._hands.who(), home=self._home
-        )
+        who = self._hands.who()
+        call = self._progress.ask(self._name, "transaction", who=who, home=who == self._home)
         if call.error is not None:
             self._progress.journal.done(self._name)
             raise raised(call.error)

@@ -124,7 +124,9 @@ class Upkeep:
             self._purge(conn, need.project)
 
     def _due(self, conn: psycopg.Connection[Any], project: str) -> int:
-        overdue = run(conn, transitions.run_overdue(project))
+        overdue = run(
+            conn, transitions.run_overdue(project, dead_after=self._settings.worker.dead_after)
+        )
         for run_id in overdue:
             log.event("run.overdue", project=project, run=str(run_id))
         return run(conn, claims.run_due(project)) + len(overdue)

@@ -6,6 +6,7 @@ Each is a step of the journal like any other; while there is no answer the run m
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from semel.errors import (
     JournalMismatch,
     WaitTimedOut,
 )
+from semel.runtime.journal import raised
 from semel.runtime.progress import Left
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semel.runtime.desk import Desk
+    from semel.runtime.journal import Call
     from semel.runtime.progress import Progress
 
 TITLE_CHARS_MAX = 500
@@ -42,7 +45,11 @@ class Waiting:
     async def sleep(self, name: str, delay: timedelta, *, who: object, home: bool) -> None:
         """Come back after *delay*, by the database's clock."""
         await self._wait(
-            name, "sleep", lambda key: Wait(key=key, kind="sleep", due=delay), who, home
+            name,
+            "sleep",
+            lambda call: Wait(key=call.key, place=call.place, kind="sleep", due=delay),
+            who,
+            home,
         )
 
     async def signal(
@@ -52,7 +59,9 @@ class Waiting:
         answer = await self._wait(
             f"signal:{name}",
             "signal",
-            lambda key: Wait(key=key, kind="signal", name=name, due=within),
+            lambda call: Wait(
+                key=call.key, place=call.place, kind="signal", name=name, due=within
+            ),
             who,
             home,
         )
@@ -67,7 +76,9 @@ class Waiting:
         answer = await self._wait(
             name,
             "child",
-            lambda key: Wait(key=key, kind="child", child=child, due=within),
+            lambda call: Wait(
+                key=call.key, place=call.place, kind="child", child=child, due=within
+            ),
             who,
             home,
         )
@@ -126,8 +137,10 @@ class Waiting:
     ) -> dict[str, Any]:
         """Wait for a decision; answers who decided, when and why."""
 
-        def wait(key: str) -> Wait:
-            return Wait(key=key, kind="approval", due=ttl, question=question)
+        def wait(call: Call) -> Wait:
+            return Wait(
+                key=call.key, place=call.place, kind="approval", due=ttl, question=question
+            )
 
         answer: dict[str, Any] = await self._wait(name, "approval", wait, who, home)
         if answer["digest"] != question.digest:
@@ -147,15 +160,20 @@ class Waiting:
         self,
         name: str,
         kind: str,
-        wait: Callable[[str], Wait],
+        wait: Callable[[Call], Wait],
         who: object,
         home: bool,
     ) -> Any:
         call = self._progress.ask(name, kind, who=who, home=home)
         try:
+            if call.error is not None:
+                raise raised(call.error)
             if call.result is None:
-                call.result = await self._progress.wait(wait(call.key))
+                call.result = await self._progress.wait(wait(call))
             return json.loads(call.result or "null")
+        except asyncio.CancelledError:
+            self._progress.give_up(call, who)
+            raise
         finally:
             self._progress.journal.done(name)
 
@@ -178,6 +196,8 @@ def question(
     """
     if not 1 <= len(title) <= TITLE_CHARS_MAX:
         raise BadRequest("an approval's title is 1 to 500 characters")
+    if isinstance(approvers, str):
+        raise BadRequest(f"approvers={approvers!r} is a text; write a list of names")
     if need < 1 or (approvers is not None and need > len(set(approvers) - {requester})):
         raise BadRequest(f"need={need}: that many of {approvers} can never approve")
     if four_eyes and requester is None:

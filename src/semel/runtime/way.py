@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from semel.core.text import dump
 from semel.errors import BadRequest, SemelError, UnknownUndo
@@ -20,11 +20,17 @@ from semel.runtime.transaction import Transaction
 from semel.runtime.waiting import Waiting, question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from uuid import UUID
 
     from semel.runtime.hands import Hands
     from semel.runtime.progress import Progress
+
+T = TypeVar("T")
+#: How long an approval may wait.
+TTL_MIN, TTL_MAX = timedelta(seconds=1), timedelta(days=366)
+#: Who asks, and whether that is the handler itself.
+Asker: TypeAlias = "dict[str, Any]"
 
 #: Arguments of a step with an undo are kept: this much of them.
 ARGUMENTS_BYTES_MAX = 256 * 1024
@@ -60,14 +66,16 @@ class Way:
             more = {"idempotency_key": STEP_KEY.get()} if wants_key else {}
             return await hands.execute(fn, *args, **kwargs, **more)
 
-        asker = self._asker()
-        if kind == "undo":
-            asker["home"] = False  # what is undone already is not asked for: it has no places
-        return hands.on_loop(
-            self._progress.step(
-                name, execute, **asker, retry=Retry.of(retry), intent=intent, kind=kind
+        tries = Retry.of(retry)
+
+        def asked(asker: Asker) -> Coroutine[Any, Any, Any]:
+            if kind == "undo":
+                asker["home"] = False  # what is undone is not asked for again: it has no places
+            return self._progress.step(
+                name, execute, **asker, retry=tries, intent=intent, kind=kind
             )
-        )
+
+        return self._ask(asked)
 
     def transaction(
         self,
@@ -80,7 +88,7 @@ class Way:
     ) -> Any:
         """See `Run.transaction`."""
         transaction = Transaction(
-            self._progress, self._hands, name, home=self._asker()["home"], using=using
+            self._progress, self._hands, name, home=self._home, using=using
         )
         if fn is None:
             return transaction
@@ -92,18 +100,23 @@ class Way:
         """See `Run.approval`."""
         desk = self._progress.desk
         asked = question(desk, title, action, **options)
-        return self._hands.on_loop(
-            self._waiting.approval(name or title, asked, ttl or desk.ttl, **self._asker())
+        ttl = desk.ttl if ttl is None else ttl
+        if not TTL_MIN <= ttl <= TTL_MAX:
+            raise BadRequest(
+                f"ttl={ttl}: an approval waits for {TTL_MIN} to {TTL_MAX.days} days"
+            )
+        return self._ask(
+            lambda asker: self._waiting.approval(name or title, asked, ttl, **asker)
         )
 
     def sleep(self, name: str, delay: timedelta | float) -> Any:
         """See `Run.sleep`."""
         wait = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
-        return self._hands.on_loop(self._waiting.sleep(name, wait, **self._asker()))
+        return self._ask(lambda asker: self._waiting.sleep(name, wait, **asker))
 
     def signal(self, name: str, timeout: timedelta | None) -> Any:
         """See `Run.signal`."""
-        return self._hands.on_loop(self._waiting.signal(name, timeout, **self._asker()))
+        return self._ask(lambda asker: self._waiting.signal(name, timeout, **asker))
 
     def spawn(self, name: str, agent: str, value: Any, options: dict[str, Any]) -> Any:
         """See `Run.spawn`."""
@@ -112,16 +125,16 @@ class Way:
         except (TypeError, ValueError, RecursionError) as bad:
             raise BadRequest(f"the input of a run of {agent} is no JSON: {bad}"[:300]) from None
 
-        async def spawned(asker: dict[str, Any]) -> Child:
+        async def spawned(asker: Asker) -> Child:
             key, child = await self._waiting.spawn(name, agent, text, options, **asker)
             return Child(id=child, agent=agent, name=key, _way=self)
 
-        return self._hands.on_loop(spawned(self._asker()))
+        return self._ask(spawned)
 
     def child(self, name: str, child: UUID, timeout: timedelta | None) -> Any:
         """See `Child.result`."""
-        return self._hands.on_loop(
-            self._waiting.child(f"{name}.result", child, timeout, **self._asker())
+        return self._ask(
+            lambda asker: self._waiting.child(f"{name}.result", child, timeout, **asker)
         )
 
     def patched(self, name: str) -> bool:
@@ -130,7 +143,22 @@ class Way:
             raise BadRequest("ask run.patched in the handler itself, not in a task beside it")
         return self._progress.patched(name)
 
-    def _asker(self) -> dict[str, Any]:
+    def _ask(self, work: Callable[[Asker], Coroutine[Any, Any, T]]) -> Any:
+        """
+        Have *work* done for whoever asks.
+
+        That is who awaits it, and not who called: a step that is handed to a task beside the
+        handler begins when that task comes to it, so it has no place.
+        """
+        if self._hands.sync:
+            return self._hands.on_loop(work(self._asker()))
+
+        async def later() -> T:
+            return await work(self._asker())
+
+        return self._hands.on_loop(later())
+
+    def _asker(self) -> Asker:
         who = self._hands.who()
         return {"who": who, "home": who == self._home}
 

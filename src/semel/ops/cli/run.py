@@ -148,7 +148,10 @@ def cancel(
     with desk.connection() as conn:
         project = project_of(desk, conn, run_id)
         outcome, status = execute.run(
-            conn, transitions.run_cancel(project, run_id, reason=reason)
+            conn,
+            transitions.run_cancel(
+                project, run_id, reason=reason, dead_after=desk.settings.worker.dead_after
+            ),
         )
     _refuse(run_id, project, outcome, f"it is {status}, and stays so")
     said = "cancelled" if outcome == "won" else "was cancelled before"

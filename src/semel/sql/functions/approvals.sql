@@ -190,7 +190,9 @@ begin
         v_approval.decided_at := v_now;
         update semel.approval as a set state = v_approval.state, decided_at = v_now
         where a.project_id = p_project and a.approval_id = v_id;
-        perform semel.step_put(p_project, v_run, v_approval.step_key, 'result', 'approval', null, jsonb_build_object(
+        perform semel.step_put(p_project, v_run, v_approval.step_key, 'result', 'approval', (
+            select w.place from semel.wait as w where w.project_id = p_project and w.run_id = v_run.run_id
+            and w.step_key = v_approval.step_key), jsonb_build_object(
             'approval_id', v_id, 'decision', p_decision, 'digest', v_approval.digest, 'decided_at', v_now, 'reason', p_reason,
             'by', (select jsonb_agg(v.voter order by v.voted_at, v.voter) from semel.approval_vote as v
                    where v.project_id = p_project and v.approval_id = v_id)), v_now);

@@ -26,6 +26,10 @@ declare
     v_made int;
 begin
     perform semel.agent_require(x.agent) from (select distinct u.agent from unnest(p_agents) as u(agent)) as x;
+    if exists (select from unnest(p_agents) as u(agent) where u.agent like 'semel.%') then
+        raise exception using errcode = 'SMQ01', message = 'an agent whose name begins with semel.',
+            hint = 'Those are Semel''s own, and started by it alone.';
+    end if;
     if exists (select from unnest(p_priorities, p_max_attempts) as x(priority, attempts)
                where x.priority not between 0 and 9 or x.attempts < 1) then
         raise exception using errcode = 'SMQ01',

@@ -14,6 +14,7 @@
 -- Park a run that p_worker holds until one of its waits is over. p_waits: JSON array of {key, kind,
 --   place, due (an interval from now), name (signal), child, approval {id, title, action, digest,
 --   need, approvers, requester, notify [recipient]}}. A wait that was registered before keeps its due time.
+-- A wait with "drop": true is one that the handler has given up: it goes, and its question is void.
 -- One row each: parked; ready, with the content of its result, and then the run is not parked;
 -- pending beside one that is ready; lost.
 create or replace function semel.run_park(
@@ -40,6 +41,14 @@ begin
     end if;
     v_now := coalesce(p_now, clock_timestamp());
 
+    update semel.approval as a set state = 'VOID', decided_at = v_now
+    where a.project_id = p_project and a.run_id = p_run and a.state = 'PENDING'
+      and a.step_key in (select w ->> 'key' from jsonb_array_elements(v_waits) as w where (w ->> 'drop')::boolean);
+    delete from semel.wait as w
+    where w.project_id = p_project and w.run_id = p_run
+      and w.step_key in (select g ->> 'key' from jsonb_array_elements(v_waits) as g where (g ->> 'drop')::boolean);
+    v_waits := coalesce((select jsonb_agg(w order by n) from jsonb_array_elements(v_waits) with ordinality as e(w, n)
+                         where (w ->> 'drop')::boolean is not true), '[]');
     if jsonb_array_length(v_waits) = 0 then
         raise exception using errcode = 'SMQ01', message = 'a run that is parked and waits for nothing',
             hint = 'Name at least one wait.';
@@ -52,8 +61,8 @@ begin
             v_ready := v_ready || (v_wait ->> 'key');
             continue;
         end if;
-        insert into semel.wait as w (project_id, run_id, step_key, kind, name, child_id, due_at, created_at)
-        values (p_project, p_run, v_wait ->> 'key', v_wait ->> 'kind', v_wait ->> 'name',
+        insert into semel.wait as w (project_id, run_id, step_key, kind, place, name, child_id, due_at, created_at)
+        values (p_project, p_run, v_wait ->> 'key', v_wait ->> 'kind', (v_wait ->> 'place')::int, v_wait ->> 'name',
                 (v_wait ->> 'child')::uuid, v_now + (v_wait ->> 'due')::interval, v_now)
         on conflict on constraint wait_pkey do nothing;
         if v_wait ->> 'kind' = 'approval' then
@@ -123,6 +132,10 @@ begin
                 where h.project_id = p_project and h.run_id = v_wait.child_id
                   and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = h.run_id)
                 order by h.finished_at desc limit 1;
+                if v_answer is null and semel.run_status(p_project, v_wait.child_id) is null then
+                    v_answer := jsonb_build_object('run_id', v_wait.child_id, 'status', 'GONE', 'code', 'E-RUN-001',
+                                                   'reason', 'it ended so long ago that its history is no longer kept');
+                end if;
             else
                 null;
         end case;
@@ -132,7 +145,7 @@ begin
             v_answer := 'null';
         end if;
         if v_answer is not null then
-            perform semel.step_put(p_project, p_run, p_key, 'result', v_wait.kind, null, v_answer, p_now);
+            perform semel.step_put(p_project, p_run, p_key, 'result', v_wait.kind, v_wait.place, v_answer, p_now);
         elsif v_wait.kind <> 'retry' or v_wait.due_at > p_now then
             return false;
         end if;
@@ -149,6 +162,29 @@ language sql security definer set search_path = pg_catalog as $$
     update semel.run as r set status = 'RESUMED', lane = semel.run_lane('RESUMED', r.priority, false),
         fence = r.fence + 1, ready_at = p_now, due_at = null
     where r.project_id = p_project and r.run_id = p_run and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
+$$;
+
+-- The handler returned while its run was being parked with p_fence: let the run go on, and complete.
+-- outcome: won; lost (it goes on already, or has ended).
+create or replace function semel.run_unpark(
+    p_project text, p_run uuid, p_fence bigint, p_now timestamptz default null
+) returns table (run_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    perform semel.project_require(p_project);
+    perform from semel.run as r
+    where r.project_id = p_project and r.run_id = p_run and r.fence = p_fence + 1
+      and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
+    for update;
+    if not found then
+        return query select p_run, 'lost';
+        return;
+    end if;
+    perform semel.run_resume(p_project, p_run, v_now);
+    return query select p_run, 'won';
+end
 $$;
 
 -- A child has ended: its parent, where it waits for it, goes on. Internal; the parent is locked

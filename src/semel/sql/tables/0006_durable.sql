@@ -51,6 +51,7 @@ create table semel.wait (
     run_id     uuid not null,
     step_key   text not null,
     kind       text not null,
+    place      int,                     -- of its step; its answer keeps it
     name       text,                    -- of the signal
     child_id   uuid,                    -- the run that is waited for
     due_at     timestamptz,             -- when it is over whatever comes
