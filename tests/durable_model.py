@@ -234,8 +234,8 @@ class DurableModel(RunModel):
         if wait.kind == "signal" and heard:
             heard.taken_by = key
             answer = heard.content
-        elif wait.kind == "child" and child and not child.live:
-            answer = child.status
+        elif wait.kind == "child" and not (child and child.live):
+            answer = child.status if child else "GONE"
         elif wait.kind == "approval" or (wait.kind in {"sleep", "retry"} and not over):
             return False
         if wait.kind in {"signal", "child"} and answer is None:

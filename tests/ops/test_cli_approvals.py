@@ -26,6 +26,12 @@ def refused(said: Any) -> str:
 # -- approvals ------------------------------------------------------------------------------
 
 
+def test_a_title_moves_no_cursor(here: Semel, conn: Conn) -> None:
+    ask(conn, "a\x1b[31mX")
+
+    assert r"a\x1b[31mX" in here("approval", "list").out
+
+
 def test_approvals_are_listed_over_all_projects_and_by_state(here: Semel, conn: Conn) -> None:
     first, second = ask(conn, "one"), ask(conn, "two", project="q")
     here("approval", "reject", str(first.approval_id))

@@ -22,6 +22,7 @@ PURE = {
     "body_is_small",
     "run_lane",
     "undo_of",
+    "run_beside",
     "input_digest",
 }
 

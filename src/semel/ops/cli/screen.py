@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from semel.ops.cli.plot import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -97,7 +99,7 @@ def word(value: Any) -> str:
         case dict() | list() | bool():
             return json_text.dumps(value, default=_json, ensure_ascii=False)
         case _:
-            return str(value)
+            return printable(str(value))  # titles and names come from outside
 
 
 def _json(value: Any) -> Any:

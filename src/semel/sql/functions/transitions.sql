@@ -53,7 +53,7 @@ $$;
 -- Let a FAILED or CANCELLED run start again: PENDING, max_attempts more, the count and the fence go
 -- on. A PENDING run that waits for its retry is made ready now. outcome: won, refused or unknown;
 -- refused also when another live run holds its unique key. A run that is compensated is not retried:
--- the answer is `new`, with the id of a new run of the same agent and input.
+-- the answer is `new`, with the id of a new run of the same agent and input; asked again, of the same one.
 create or replace function semel.run_retry(
     p_project text, p_run uuid, p_now timestamptz default null
 ) returns table (run_id uuid, outcome text, status text)
@@ -62,7 +62,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_old semel.run_history;
     v_run record;
-    v_new uuid := semel.uuid_at(v_now);
+    v_new uuid := semel.run_beside(p_run, 'retry');
 begin
     perform semel.project_require(p_project);
     for v_round in 1 .. 3 loop
@@ -95,7 +95,11 @@ begin
         return query select p_run, 'refused', v_old.status;
         return;
     elsif v_old.undo = 'started' then
-        -- What it did is being undone: it cannot go on, but it can begin anew.
+        -- What it did is being undone: it cannot go on, but it can begin anew, once.
+        if semel.run_status(p_project, v_new) is not null then
+            return query select v_new, 'new', v_old.status;
+            return;
+        end if;
         insert into semel.run_input (project_id, run_id, input)
         select p_project, v_new, i.input from semel.run_input as i where i.project_id = p_project and i.run_id = p_run;
         insert into semel.run (project_id, run_id, agent, kind, status, lane, priority, max_attempts, ready_at,

@@ -10,13 +10,20 @@
 -- Locks: run (or its history), then the undo run, then step.
 -- Clock: p_now, or the server's.
 
--- The id of the run that compensates p_run: beside it in the order of time, and never another.
-create or replace function semel.undo_of(p_run uuid) returns uuid
+-- The id of the run that does p_what for p_run: beside it in the order of time, and never another.
+create or replace function semel.run_beside(p_run uuid, p_what text) returns uuid
 language sql immutable set search_path = pg_catalog as $$
     select encode(set_byte(set_byte(
-        substring(uuid_send(p_run) for 6) || substring(sha256('undo'::bytea || uuid_send(p_run)) for 10),
-        6, 112 | get_byte(sha256('undo'::bytea || uuid_send(p_run)), 0) % 16),
-        8, 128 | get_byte(sha256('undo'::bytea || uuid_send(p_run)), 2) % 64), 'hex')::uuid
+        substring(uuid_send(p_run) for 6) || substring(d.digest for 10),
+        6, 112 | get_byte(d.digest, 0) % 16),
+        8, 128 | get_byte(d.digest, 2) % 64), 'hex')::uuid
+    from (select sha256(convert_to(p_what, 'UTF8') || uuid_send(p_run)) as digest) as d
+$$;
+
+-- The id of the run that compensates p_run.
+create or replace function semel.undo_of(p_run uuid) returns uuid
+language sql immutable set search_path = pg_catalog as $$
+    select semel.run_beside(p_run, 'undo')
 $$;
 
 -- Start the compensation of a run whose row the caller has just moved to history, ready at p_ready.
