@@ -47,7 +47,7 @@ def test_psycopg(dsn: str, conn: Conn) -> None:
 
 def test_a_connection_that_makes_other_rows(dsn: str, conn: Conn) -> None:
     with psycopg.connect(dsn, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
-        assert "new" == semel.start(mine, **WANTED).outcome  # type: ignore[call-overload]
+        assert "new" == semel.start(mine, **WANTED).outcome
     assert 1 == count(conn)
 
 
