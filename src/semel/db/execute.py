@@ -31,7 +31,7 @@ def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
         SemelError: what the SQL refused, by its code.
         psycopg.Error: anything that is not ours.
     """
-    import psycopg  # noqa: PLC0415 - the driver is loaded by who uses it
+    import psycopg.rows  # noqa: PLC0415 - the driver is loaded by who uses it
 
     try:
         # Whatever rows the caller's connection makes for him, ours are tuples.
@@ -43,7 +43,7 @@ def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
 
 async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
     """Run *call* on an async psycopg connection; otherwise as `run`."""
-    import psycopg  # noqa: PLC0415 - the driver is loaded by who uses it
+    import psycopg.rows  # noqa: PLC0415 - the driver is loaded by who uses it
 
     try:
         cursor = conn.cursor(row_factory=psycopg.rows.tuple_row)
