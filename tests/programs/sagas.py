@@ -43,8 +43,8 @@ def go(run_id: UUID, word: str) -> bool:
 
 async def hold(run: Run, word: str) -> None:
     """Stand still after *word*; takes a while to stop."""
-    await asyncio.to_thread(mark, run.id, f"at {word}")
-    try:
+    try:  # it may be told to stop as soon as the row is there
+        await asyncio.to_thread(mark, run.id, f"at {word}")
         while not await asyncio.to_thread(go, run.id, word):  # noqa: ASYNC110 - no event of this loop
             await asyncio.sleep(0.02)
     except asyncio.CancelledError:
