@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -36,8 +37,8 @@ async def noop(run: Run) -> None:
 
 @app.agent("sleep")
 async def sleep(run: Run) -> str:
-    await asyncio.to_thread(note, run)
-    try:
+    try:  # it may be told to stop as soon as the row is there
+        await asyncio.to_thread(note, run)
         await asyncio.sleep(float(run.input))
     except asyncio.CancelledError:
         await asyncio.to_thread(note, run, "cancelled")
@@ -82,7 +83,8 @@ async def give_up(run: Run) -> None:
 
 @app.agent("ignore-stop")
 async def ignore_stop(run: Run) -> str:
-    await asyncio.to_thread(note, run)
+    with suppress(asyncio.CancelledError):  # as soon as the row is there
+        await asyncio.to_thread(note, run)
     while True:
         try:
             await asyncio.sleep(3600)
