@@ -1,5 +1,7 @@
 """Loads the fixtures; nothing else."""
 
+import signal
+
 pytest_plugins = [
     "fix_server",
     "fix_database",
@@ -8,3 +10,7 @@ pytest_plugins = [
     "fix_cli",
     "fix_tally",
 ]
+
+# Whoever starts the suite in a shell's background has SIGINT ignored, and so would every program
+# that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
