@@ -159,23 +159,26 @@ $$;
 create or replace function semel.run_due_find(
     p_project text, p_agent text, p_statuses text[], p_limit int, p_now timestamptz
 ) returns uuid[]
-language sql stable security definer set search_path = pg_catalog as $$
-    with recursive timed as (
-        select coalesce(p_agent, (
-            select r.agent from semel.run as r where r.project_id = p_project and r.due_at is not null
-            order by r.agent limit 1)) as agent
-        union all
-        select (select r.agent from semel.run as r
-                where r.project_id = p_project and r.due_at is not null and r.agent > t.agent
-                order by r.agent limit 1)
-        from timed as t where t.agent is not null and p_agent is null
-    )
-    select array(
-        select d.run_id from timed as t cross join lateral (
-            select r.run_id from semel.run as r
-            where r.project_id = p_project and r.agent = t.agent and r.due_at <= p_now and r.status = any (p_statuses)
-            order by r.due_at limit p_limit) as d
-        limit p_limit)
+language plpgsql stable security definer set search_path = pg_catalog as $$
+begin
+    return (
+        with recursive timed as (
+            select coalesce(p_agent, (
+                select r.agent from semel.run as r where r.project_id = p_project and r.due_at is not null
+                order by r.agent limit 1)) as agent
+            union all
+            select (select r.agent from semel.run as r
+                    where r.project_id = p_project and r.due_at is not null and r.agent > t.agent
+                    order by r.agent limit 1)
+            from timed as t where t.agent is not null and p_agent is null
+        )
+        select array(
+            select d.run_id from timed as t cross join lateral (
+                select r.run_id from semel.run as r
+                where r.project_id = p_project and r.agent = t.agent and r.due_at <= p_now and r.status = any (p_statuses)
+                order by r.due_at limit p_limit) as d
+            limit p_limit));
+end
 $$;
 
 -- Make what is due claimable: delayed starts, retries, and waits whose time has come. Answers how

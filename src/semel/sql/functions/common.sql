@@ -66,11 +66,12 @@ language sql immutable set search_path = pg_catalog as $$
 $$;
 
 -- The functions below fix no search_path, which would keep them from being inlined; every name in
--- them is qualified instead, and their callers' path is pg_catalog.
+-- them is qualified instead, and their callers' path is pg_catalog. Nor would one that is declared
+-- immutable and calls convert_to, which PostgreSQL has for stable.
 
 -- parts_digest of the source and the provider's id: what dedupe remembers an event by.
 create or replace function semel.event_key(p_source text, p_id text) returns bytea
-language sql immutable parallel safe as $$
+language sql stable parallel safe as $$
     select pg_catalog.sha256(
         pg_catalog.int4send(pg_catalog.octet_length(p_source)) || pg_catalog.convert_to(p_source, 'UTF8')
         || pg_catalog.int4send(pg_catalog.octet_length(p_id)) || pg_catalog.convert_to(p_id, 'UTF8'))

@@ -21,8 +21,10 @@ $$;
 
 -- Whether the events of an agent join its live run; what its workers announced last.
 create or replace function semel.agent_joins(p_project text, p_agent text) returns boolean
-language sql stable security definer set search_path = pg_catalog as $$
-    select exists (select from semel.agent as a where a.project_id = p_project and a.agent = p_agent and a.joins)
+language plpgsql stable security definer set search_path = pg_catalog as $$
+begin
+    return exists (select from semel.agent as a where a.project_id = p_project and a.agent = p_agent and a.joins);
+end
 $$;
 
 -- Let new events, whose dedupe rows are the caller's, each make its run, or join the live run that holds

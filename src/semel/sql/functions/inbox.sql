@@ -59,12 +59,12 @@ begin
 
     -- Ids are made here, by the database's clock. An event that brings none is named by its own.
     select array_agg(row(
-            e.n, e.v ->> 'source', e.v ->> 'channel', coalesce(e.v ->> 'id', 'semel:' || i.event_id),
+            e.n, e.v ->> 'source', e.v ->> 'channel', i.id,
             e.v ->> 'agent', coalesce(e.v -> 'input', 'null'), coalesce((e.v ->> 'priority')::int, 5),
             (e.v ->> 'max_attempts')::int,
             case when (e.v ->> 'compare')::boolean then semel.input_digest(e.v ->> 'agent', e.v -> 'input') end,
             case when e.v ->> 'verdict' is null
-                 then semel.event_key(e.v ->> 'source', coalesce(e.v ->> 'id', 'semel:' || i.event_id)) end,
+                 then semel.event_key(i.source, i.id) end,
             (e.v ->> 'body')::int, coalesce(e.v -> 'headers', '{}'),
             case when e.v ->> 'verdict' is null then i.event_id end,
             case when e.v ->> 'verdict' is null and e.v ->> 'agent' is not null then semel.uuid_at(v_real) end
@@ -75,12 +75,13 @@ begin
         array_agg(v_real + (e.v ->> 'delay')::interval order by e.n),
         array_agg(v_real + (e.v ->> 'deadline')::interval order by e.n),
         array_agg(e.v ->> 'unique' order by e.n),
-        array_agg(case when e.v ->> 'correlation' <> '' and e.v ->> 'unique' is null
+        array_agg(case when coalesce(e.v ->> 'correlation', '') <> '' and e.v ->> 'unique' is null
                             and semel.agent_joins(p_project, e.v ->> 'agent')
                        then semel.correlation_key(e.v ->> 'source', e.v ->> 'correlation') end order by e.n)
     into v_offer, v_verdict, v_reason, v_due, v_until, v_unique, v_joins
     from jsonb_array_elements(v_events) with ordinality as e(v, n)
-    cross join lateral (select semel.uuid_at(v_now) as event_id where e.n > 0) as i;
+    cross join lateral (select u.event_id, e.v ->> 'source' as source, coalesce(e.v ->> 'id', 'semel:' || u.event_id) as id
+                        from (select semel.uuid_at(v_now) as event_id where e.n > 0) as u offset 0) as i;
     if array_remove(v_joins, null) = '{}' then
         v_joins := null;
     end if;
@@ -249,14 +250,18 @@ $$;
 
 -- Keep the raw bodies that are not small, once for each content. seen_at moves at most daily.
 create or replace function semel.body_keep(p_project text, p_bodies bytea[], p_now timestamptz) returns void
-language sql security definer set search_path = pg_catalog as $$
-    insert into semel.body as b (project_id, body_digest, content, seen_at)
-    select distinct on (sha256(content)) p_project, sha256(content), content, p_now
-    from unnest(p_bodies) as offered(content)
-    where not semel.body_is_small(content)
-    order by sha256(content)
-    on conflict on constraint body_pkey do update set seen_at = excluded.seen_at
-    where b.seen_at < excluded.seen_at - interval '1 day'
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
+    if exists (select from unnest(p_bodies) as offered(content) where not semel.body_is_small(content)) then
+        insert into semel.body as b (project_id, body_digest, content, seen_at)
+        select distinct on (sha256(content)) p_project, sha256(content), content, p_now
+        from unnest(p_bodies) as offered(content)
+        where not semel.body_is_small(content)
+        order by sha256(content)
+        on conflict on constraint body_pkey do update set seen_at = excluded.seen_at
+        where b.seen_at < excluded.seen_at - interval '1 day';
+    end if;
+end
 $$;
 
 -- Announce the sources an ingress serves, for the view and for operators.

@@ -25,17 +25,20 @@ declare
     v_now  timestamptz := clock_timestamp();
     v_made int;
 begin
-    perform semel.agent_require(x.agent) from (select distinct u.agent from unnest(p_agents) as u(agent)) as x;
-    if exists (select from unnest(p_agents) as u(agent) where u.agent like 'semel.%') then
-        raise exception using errcode = 'SMQ01', message = 'an agent whose name begins with semel.',
-            hint = 'Those are Semel''s own, and started by it alone.';
-    end if;
-    if exists (select from unnest(p_priorities, p_max_attempts) as x(priority, attempts)
-               where x.priority not between 0 and 9 or x.attempts < 1) then
-        raise exception using errcode = 'SMQ01',
-            message = 'a priority or max_attempts that is none',
-            hint = 'A priority is 0 (last) to 9 (first); max_attempts is at least 1.';
-    end if;
+    for v_n in 1 .. cardinality(p_agents) loop
+        if v_n = 1 or p_agents[v_n] is distinct from p_agents[v_n - 1] then
+            perform semel.agent_require(p_agents[v_n]);
+            if starts_with(p_agents[v_n], 'semel.') then
+                raise exception using errcode = 'SMQ01', message = 'an agent whose name begins with semel.',
+                    hint = 'Those are Semel''s own, and started by it alone.';
+            end if;
+        end if;
+        if p_priorities[v_n] not between 0 and 9 or p_max_attempts[v_n] < 1 then
+            raise exception using errcode = 'SMQ01',
+                message = 'a priority or max_attempts that is none',
+                hint = 'A priority is 0 (last) to 9 (first); max_attempts is at least 1.';
+        end if;
+    end loop;
     with asked as materialized (
         -- A larger input would be copied by each transition: it is kept apart.
         select x.*, octet_length(x.input::text) > 1024 as large
@@ -388,8 +391,10 @@ $$;
 create or replace function semel.attempt_record(
     p_project text, p_run semel.run, p_outcome text, p_code text, p_reason text, p_now timestamptz
 ) returns void
-language sql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
     insert into semel.attempt (project_id, run_id, fence, attempt, worker_id, outcome, code, reason, claimed_at, ended_at)
     values (p_project, p_run.run_id, p_run.fence, p_run.attempt_count, p_run.worker_id,
-            p_outcome, p_code, p_reason, p_run.claimed_at, p_now)
+            p_outcome, p_code, p_reason, p_run.claimed_at, p_now);
+end
 $$;

@@ -174,9 +174,12 @@ $$;
 -- The state of a run, live or finished, by one snapshot; null when there is none. Internal.
 -- Volatile: each call takes a snapshot of its own.
 create or replace function semel.run_status(p_project text, p_run uuid) returns text
-language sql security definer set search_path = pg_catalog as $$
-    select r.status from semel.run as r where r.project_id = p_project and r.run_id = p_run
-    union all
-    select h.status from semel.run_history as h where h.project_id = p_project and h.run_id = p_run
-    limit 1
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
+    return (
+        select r.status from semel.run as r where r.project_id = p_project and r.run_id = p_run
+        union all
+        select h.status from semel.run_history as h where h.project_id = p_project and h.run_id = p_run
+        limit 1);
+end
 $$;

@@ -29,7 +29,8 @@ $$;
 -- Start the compensation of a run whose row the caller has just moved to history, ready at p_ready.
 -- Internal.
 create or replace function semel.undo_start(p_project text, p_run uuid, p_ready timestamptz, p_now timestamptz) returns void
-language sql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
     insert into semel.run (project_id, run_id, agent, kind, version, status, lane, priority, max_attempts,
         ready_at, due_at, input, source, event_id, parent_run_id, created_at)
     select p_project, semel.undo_of(p_run), h.agent, 'undo', h.version, 'PENDING',
@@ -39,7 +40,8 @@ language sql security definer set search_path = pg_catalog as $$
     from semel.run_history as h
     where h.project_id = p_project and h.run_id = p_run
     order by h.finished_at desc limit 1
-    on conflict do nothing
+    on conflict do nothing;
+end
 $$;
 
 -- An operator lets a held compensation begin. outcome: won; already (it was started); refused (not

@@ -158,10 +158,12 @@ $$;
 
 -- Make a waiting run claimable, ahead of what never began. Internal; the caller holds its lock.
 create or replace function semel.run_resume(p_project text, p_run uuid, p_now timestamptz) returns void
-language sql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
     update semel.run as r set status = 'RESUMED', lane = semel.run_lane('RESUMED', r.priority, false),
         fence = r.fence + 1, ready_at = p_now, due_at = null
-    where r.project_id = p_project and r.run_id = p_run and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL')
+    where r.project_id = p_project and r.run_id = p_run and r.status in ('WAITING_TOOL', 'WAITING_APPROVAL');
+end
 $$;
 
 -- The handler returned while its run was being parked with p_fence: let the run go on, and complete.
