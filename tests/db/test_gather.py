@@ -108,3 +108,45 @@ def test_what_shares_a_name_with_one_that_is_sent_alone_waits_behind_it() -> Non
         assert door.sent == [["ab"], ["c"]]
 
     asyncio.run(go())
+
+
+def test_two_ways_part_what_waits_and_go_side_by_side() -> None:
+    async def go() -> None:
+        door = Door()
+        gather = Gather(door.send, ways=2)
+        callers = await begun(gather, *"abcdefghij")
+        assert door.sent == [list("abcde"), list("fghij")]
+        later = await begun(gather, "k")
+        assert len(door.sent) == 2
+        door.opened.set()
+        assert await asyncio.gather(*callers, *later) == list("ABCDEFGHIJK")
+        assert door.sent[2:] == [["k"]]
+
+    asyncio.run(go())
+
+
+def test_few_are_not_parted_though_two_ways_are_free() -> None:
+    async def go() -> None:
+        door = Door()
+        gather = Gather(door.send, ways=2)
+        callers = await begun(gather, *"abcd")
+        others = await begun(gather, "e")
+        assert door.sent == [list("abcd"), ["e"]]
+        door.opened.set()
+        assert await asyncio.gather(*callers, *others) == list("ABCDE")
+
+    asyncio.run(go())
+
+
+def test_a_name_that_is_on_its_way_is_in_no_other_batch() -> None:
+    async def go() -> None:
+        door = Door()
+        gather = Gather(door.send, names=lambda item: item[0], ways=2)
+        first = await begun(gather, "a1")
+        others = await begun(gather, "a2", "b1")
+        assert door.sent == [["a1"], ["b1"]]
+        door.opened.set()
+        assert await asyncio.gather(*first, *others) == ["A1", "A2", "B1"]
+        assert door.sent[2:] == [["a2"]]
+
+    asyncio.run(go())

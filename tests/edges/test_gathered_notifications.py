@@ -55,12 +55,12 @@ def verdicts(answers: list[Any]) -> list[str]:
     return [",".join(each.verdict for each in answer) for answer in answers]
 
 
-def test_notifications_of_other_alerts_are_one_transaction(dsn: str, conn: Conn) -> None:
+def test_notifications_of_other_alerts_share_two_transactions(dsn: str, conn: Conn) -> None:
     answers = together(dsn, lambda a: [told(a, f"f{n}", f"g{n}") for n in range(9)])
 
     assert verdicts(answers) == ["new"] * 9
     assert one(conn, "select count(*) from semel.runs") == 9
-    assert one(conn, "select count(distinct xmin::text) from semel.delivery") == 1
+    assert one(conn, "select count(distinct xmin::text) from semel.delivery") == 2
 
 
 def test_one_alert_told_twice_at_once_is_judged_in_successive_rounds(

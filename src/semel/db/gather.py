@@ -2,8 +2,8 @@
 Group commit: what arrives while one batch is on its way makes the next.
 
 Alone, an item waits for nobody; under load one transaction carries hundreds. Each caller is
-answered after the commit of its batch. Items that share a name go in successive batches, in
-their order. A batch that fails is sent again one by one, side by side and out of the next
+answered after the commit of its batch. Two batches may be on their way side by side: while one
+commits, the other is executed. Items that share a name go in successive batches, in their order. A batch that fails is sent again one by one, side by side and out of the next
 batch's way, so that a bad or slow item costs only itself. An item whose caller has gone is not
 sent any more, unless it is on its way already.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
@@ -23,6 +23,8 @@ O = TypeVar("O")  # noqa: E741 - its outcome
 
 #: Turns of the loop that those who were answered have before the next batch is taken.
 TURNS = 3
+#: Fewer are not parted, though two ways are free: a transaction costs as much as some ten items.
+PART_MIN = 4
 #: Items of failed batches that are sent at the same time.
 STRAYS_MAX = 4
 
@@ -34,7 +36,7 @@ def _expire(future: asyncio.Future[O]) -> None:
 
 class Gather(Generic[I, O]):
     """
-    Sends items in batches, one batch at a time.
+    Sends items in batches.
 
     Args:
         send: Takes a batch and answers one outcome for each item, in order.
@@ -42,6 +44,7 @@ class Gather(Generic[I, O]):
         again: Whether an item that failed in a batch of its own is sent alone too.
         names: What of an item may be in a batch only once.
         batch_max: Items of one batch.
+        ways: Batches on their way at the same time.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Gather(Generic[I, O]):
         again: Callable[[Exception], bool] = lambda _error: False,
         names: Callable[[I], Collection[Hashable]] = lambda _item: (),
         batch_max: int = 256,
+        ways: int = 1,
     ) -> None:
         self._send = send
         self._alone = alone
@@ -59,7 +63,9 @@ class Gather(Generic[I, O]):
         self._names = names
         self._batch_max = batch_max
         self._waiting: dict[asyncio.Future[O], I] = {}  # in the order of their arrival
-        self._task: asyncio.Task[None] | None = None
+        self._ways = ways
+        self._tasks: dict[asyncio.Task[None], Collection[Hashable]] = {}  # the names each has
+        self._sending = 0
         self._strays: dict[asyncio.Task[None], Collection[Hashable]] = {}
         self._few = asyncio.Semaphore(STRAYS_MAX)
 
@@ -76,8 +82,8 @@ class Gather(Generic[I, O]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[O] = loop.create_future()
         self._waiting[future] = item
-        if self._task is None:
-            self._task = loop.create_task(self._send_on())
+        if len(self._tasks) < self._ways:
+            self._tasks[loop.create_task(self._send_on())] = ()
         end = loop.call_later(within, _expire, future) if within < math.inf else None
         try:
             return await future
@@ -88,30 +94,45 @@ class Gather(Generic[I, O]):
 
     async def close(self) -> None:
         """Stop. What was not sent is cancelled; its callers are."""
-        tasks = [task for task in (self._task, *self._strays) if task is not None]
+        tasks = [*self._tasks, *self._strays]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_on(self) -> None:
+        way = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             while batch := self._take():
-                await self._settle(batch)
+                self._tasks[way] = {name for item, _ in batch for name in self._names(item)}
+                self._sending += 1
+                try:
+                    await self._settle(batch)
+                finally:
+                    self._sending -= 1
+                    self._tasks[way] = ()
                 # Those just answered may have more to send: one batch of all, not two in turn.
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
         finally:
-            self._task = None
-            for future in self._waiting:
-                future.cancel()
+            del self._tasks[way]
+            if not self._tasks:
+                for future in self._waiting:
+                    future.cancel()
 
     def _take(self) -> list[tuple[I, asyncio.Future[O]]]:
-        """The next batch; what shares a name with one that is sent alone goes behind it."""
+        """
+        The next batch, a fair share of what waits.
+
+        What shares a name with a batch on its way waits for that; with one that is sent alone,
+        goes behind it.
+        """
         batch: list[tuple[I, asyncio.Future[O]]] = []
         astray = {name for names in self._strays.values() for name in names}
-        taken: set[Hashable] = set()
+        taken: set[Hashable] = {name for names in self._tasks.values() for name in names}
+        share = math.ceil(len(self._waiting) / (self._ways - self._sending))
+        room = min(self._batch_max, max(PART_MIN, share))
         for future, item in list(self._waiting.items()):
-            if len(batch) == self._batch_max:
+            if len(batch) == room:
                 break
             if future.done():  # who waited has gone
                 del self._waiting[future]

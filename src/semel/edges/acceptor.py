@@ -42,6 +42,8 @@ O = TypeVar("O")  # noqa: E741 - its outcome
 
 #: Events, or notifications, of one transaction.
 BATCH_MAX = 256
+#: Their transactions that are on their way at the same time: one is executed while another commits.
+WAYS = 2
 #: Projects whose gatherers are kept; one more starts anew.
 PROJECTS_MAX = 1000
 
@@ -208,7 +210,7 @@ class Acceptor:
             [accepted] = await self._committer.insist(project, lambda: send([offer]))
             return accepted
 
-        gather = Gather(send, alone=alone, again=lost_a_race, batch_max=BATCH_MAX)
+        gather = Gather(send, alone=alone, again=lost_a_race, batch_max=BATCH_MAX, ways=WAYS)
         _keep(self._events, project, gather)
         return gather
 
@@ -232,7 +234,12 @@ class Acceptor:
             return accepted
 
         gather = Gather(
-            send, alone=alone, again=lost_a_race, names=_alerts_of, batch_max=BATCH_MAX
+            send,
+            alone=alone,
+            again=lost_a_race,
+            names=_alerts_of,
+            batch_max=BATCH_MAX,
+            ways=WAYS,
         )
         _keep(self._notices, project, gather)
         return gather
