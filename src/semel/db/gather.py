@@ -3,9 +3,10 @@ Group commit: what arrives while one batch is on its way makes the next.
 
 Alone, an item waits for nobody; under load one transaction carries hundreds. Each caller is
 answered after the commit of its batch. Two batches may be on their way side by side: while one
-commits, the other is executed. Items that share a name go in successive batches, in their order. A batch that fails is sent again one by one, side by side and out of the next
-batch's way, so that a bad or slow item costs only itself. An item whose caller has gone is not
-sent any more, unless it is on its way already.
+commits, the other is executed. Items that share a name go in successive batches, in their
+order. A batch that fails is sent again one by one, side by side and out of the next batch's way,
+so that a bad or slow item costs only itself. An item whose caller has gone is not sent any more,
+unless it is on its way already.
 """
 
 from __future__ import annotations
