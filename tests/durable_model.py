@@ -307,15 +307,17 @@ class DurableModel(RunModel):
         return bool(one.due_at and one.due_at <= self.now and agent in (None, one.agent))
 
     def _wake(self, one: Life) -> bool:
-        for asked in self.approvals.values():
-            if (
-                asked.run_id == one.run_id
-                and asked.state == "PENDING"
-                and asked.expires_at <= self.now
-            ):
-                asked.state = "EXPIRED"
-                one.end("FAILED", "E-APPROVAL-002")
-                return True
+        expired = [
+            (asked.expires_at, approval_id)
+            for approval_id, asked in self.approvals.items()
+            if asked.run_id == one.run_id
+            and asked.state == "PENDING"
+            and asked.expires_at <= self.now
+        ]
+        if expired:
+            self.approvals[min(expired)[1]].state = "EXPIRED"
+            one.end("FAILED", "E-APPROVAL-002")  # and with it all else that it asks
+            return True
         late = [k for k, w in one.waits.items() if w.due_at and w.due_at <= self.now]
         if self.look_all(one, late):
             one.resume(self.now)
