@@ -47,7 +47,7 @@ bench: $(VENV)/.run $(BENCH)/.peers $(BENCH)-oban/.peers  ## beside other queues
 	$(BIN)/python bench/run.py $(BENCH_ARGS)
 
 clean:  ## all that can be made again; the database in .semel stays
-	rm -rf $(VENV) $(BENCH) $(BENCH)-oban bench/peers/node_modules docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(BENCH)-oban bench/peers/node_modules tests/node/1*/node_modules docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Semel needs Python 3.11 or newer, as python3 or PYTHON=..." >&2; exit 1; }

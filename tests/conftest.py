@@ -9,6 +9,7 @@ pytest_plugins = [
     "fix_explained",
     "fix_cli",
     "fix_tally",
+    "fix_node",
 ]
 
 # Whoever starts the suite in a shell's background has SIGINT ignored, and so would every program

@@ -40,6 +40,18 @@ FAULTS = {
     "a fence that is behind a finished attempt": """
         select a.run_id from semel.attempt as a join semel.runs as r using (project_id, run_id)
         where a.fence > r.fence""",
+    "a gap in a journal, or what is gone in it": """
+        select p.project_id from semel.journal_project as p
+        left join semel.journal_entry as e on e.project_id = p.project_id
+        group by p.project_id, p.next_seq, p.dropped_seq
+        having count(e.seq) <> p.next_seq - 1 - p.dropped_seq or min(e.seq) <= p.dropped_seq
+            or max(e.seq) >= p.next_seq""",
+    "an entry of a journal that is there twice": """
+        select entry_id from semel.journal group by project_id, entry_id having count(*) > 1""",
+    "a cursor beyond the end of its journal": """
+        select c.consumer from semel.journal_cursor as c
+        left join semel.journal_project as p on p.project_id = c.project_id
+        where c.seq > coalesce(p.next_seq - 1, 0) or c.seq < 0""",
 }
 #: Where nothing was forgotten and no clock was told: every arrival is counted.
 ARRIVALS = {

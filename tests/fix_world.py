@@ -98,6 +98,10 @@ class Programs:
         """Start `semel WORDS`."""
         return self._start(["-m", "semel", *words], settings)
 
+    def program(self, name: str, *words: str, **settings: str) -> subprocess.Popen[bytes]:
+        """Start a program in programs/."""
+        return self._start([str(PROGRAMS / name), *words], settings)
+
     def upkeep(self, **settings: str) -> subprocess.Popen[bytes]:
         """Start an upkeep."""
         return self._start([str(PROGRAMS / "keep.py")], settings)

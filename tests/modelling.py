@@ -50,6 +50,10 @@ _TABLES = (
     "body",
     "fold",
     "event_link",
+    "journal_pending",
+    "journal_entry",
+    "journal_project",
+    "journal_cursor",
 )
 
 

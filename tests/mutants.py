@@ -72,7 +72,13 @@ DURABLE = [
     "tests/races/test_durable_deadlocks.py",
     "tests/model/test_durable_machine.py",
 ]
+JOURNAL = [
+    "tests/sql/test_journal.py",
+    "tests/sql/test_journal_consumers.py",
+    "tests/model/test_journal_machine.py",
+]
 FIRST = {
+    ("journal_",): JOURNAL,
     ("event_", "alert_", "notification_", "body_", "dedupe_", "fold_"): INBOX,
     ("step_", "key_", "wait_", "child_", "signal_", "approval_", "undo_"): DURABLE,
     (
@@ -148,7 +154,7 @@ def try_out(server: embedded.Server, home: Path, number: int, name: str | None) 
             if (name or "").startswith(beginnings)
             for path in paths
         ]
-        suite = dict.fromkeys([*first, *SUITE, *DURABLE])
+        suite = dict.fromkeys([*first, *SUITE, *DURABLE, *JOURNAL])
         code, out = within(SECONDS_MAX, [*options, *suite], environ)
         admin.execute(f"drop database {database} with (force)")
     red = (

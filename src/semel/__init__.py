@@ -4,8 +4,12 @@ Semel: work that happens exactly once and survives crashes, on PostgreSQL.
 What a program imports; the rest of the package is public under its own path.
 """
 
+from semel.core.digest import input_digest
+from semel.edges.once import once
+from semel.edges.run_once import run_once
 from semel.errors import (
     ApprovalRejected,
+    BadInput,
     ChildFailed,
     DoNotRetry,
     SemelError,
@@ -23,6 +27,7 @@ __all__ = [
     "App",
     "ApprovalRejected",
     "Backoff",
+    "BadInput",
     "Child",
     "ChildFailed",
     "DoNotRetry",
@@ -32,6 +37,9 @@ __all__ = [
     "StepFailed",
     "WaitTimedOut",
     "idempotency_key",
+    "input_digest",
+    "once",
+    "run_once",
     "signal",
     "start",
     "wake",

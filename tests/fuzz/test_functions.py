@@ -68,7 +68,16 @@ WORDS: dict[str, list[str]] = {
     "p_version": ["", "1"],
     "p_versions": ["", "1", "2"],
     "p_begun": ["", "1"],
+    "p_consumer": ["c", "c", "d"],
+    "p_from": ["oldest", "newest"],
+    "p_topics": ["t", "u"],
 }
+#: For an argument that is jsonb.
+ENTRIES: list[Any] = [
+    [{"topic": "t", "payload": {"a": 1}}],
+    [{"topic": "t"}, {"topic": "u", "payload": [1]}],
+    [],
+]
 MOMENTS = [
     *("2026-11-30 12:00+00", "2026-11-30 12:00:30+00", "2026-12-30 12:00+00", "now", "epoch"),
     *("infinity", "-infinity", "0001-01-01", "4713-01-01 BC", "294276-12-31", "today", "x"),
@@ -93,7 +102,11 @@ def test_no_arguments_harm_us(conn: Conn, record_property: Tally) -> None:
     made: list[str] = ["00000000-0000-0000-0000-000000000001"]
     names = list(functions)
     #: Those that make something are called oftener, so that there is something.
-    often = [n for n in names if n.startswith(("event_", "alert_", "notification_", "run_"))]
+    often = [
+        n
+        for n in names
+        if n.startswith(("event_", "alert_", "notification_", "run_", "journal_"))
+    ]
     done = 0
 
     def case(some: Random) -> None:
@@ -167,6 +180,9 @@ def value(some: Random, argument: str, kind: str, made: list[str]) -> Any:
 
 def value_of(some: Random, argument: str, kind: str, made: list[str]) -> Any:
     good = some.random() < 0.8
+    if kind == "jsonb":
+        told = json.dumps(some.choice(ENTRIES)).encode()
+        return plain((told if good else fuzzing.body(some, ENTRIES)).decode("utf-8", "replace"))
     if argument in GOOD:
         told = json.dumps(some.choice(GOOD[argument])).encode()
         return plain(

@@ -11,6 +11,7 @@ from asking import ask, claimed, link
 from fix_world import Conn, one, start_run
 from semel.config import NotifierSettings, Settings, Source, load
 from semel.core import recovery, runs, steps, workers
+from semel.core.operations import Identity, operation_begin
 from semel.db.execute import run
 from semel.ops.doctor import Check, examine
 
@@ -174,3 +175,28 @@ def test_a_compensation_that_is_held_or_failed_is_named(
     check = found(settings)["compensations"]
 
     assert (check.status, check.detail) == ("FAIL", wanted)
+
+
+def test_an_operation_that_nobody_executes_is_told(settings: Settings, conn: Conn) -> None:
+    assert found(settings)["ledger"].detail == "no outcome is unknown; 0 recorded go on"
+    identity = Identity(
+        project="p",
+        request_id="r",
+        event_type="pay",
+        actor=None,
+        envelopes=[{"version": 2, "digest": f"sha256:{'0' * 64}"}],
+    )
+    run(conn, operation_begin(identity))
+
+    check = found(settings)["ledger"]
+
+    assert (check.status, check.remedy) == ("FAIL", "judge them: semel reconcile list")
+    assert check.detail.endswith("p (1)")
+
+
+def test_results_that_every_program_may_read_are_told(settings: Settings, conn: Conn) -> None:
+    assert found(settings)["results"].status == "ok"
+
+    conn.execute("grant select (reply_body) on semel.operation to semel_client")
+
+    assert found(settings)["results"].status == "note"

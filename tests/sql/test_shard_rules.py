@@ -7,7 +7,13 @@ from fix_world import Conn
 #: Not the protocol's: the migrations' own book, which stays on one node.
 EXEMPT_TABLES = {"migration"}
 #: The reads across projects, and maintenance that makes partitions.
-CROSS_PROJECT = {"run_hint", "due_projects", "partitions_make", "partitions_drop"}
+CROSS_PROJECT = {
+    "run_hint",
+    "due_projects",
+    "drain_count",
+    "partitions_make",
+    "partitions_drop",
+}
 #: Pure helpers that touch no table.
 PURE = {
     "agent_require",
@@ -15,6 +21,8 @@ PURE = {
     "event_key",
     "correlation_key",
     "parts_digest",
+    "payload_compares",
+    "reconcile_kind",
     "uuid_at",
     "uuid_floor",
     "uuid_time",
@@ -39,6 +47,7 @@ INTERNAL = {
     "event_join",
     "agent_joins",
     "run_lose",
+    "run_hold",
     "run_status",
     "run_allowance",
     "run_resume",
@@ -54,6 +63,7 @@ INTERNAL = {
     "worker_touch",
     "body_keep",
     "orphans_drop",
+    "journal_absence",
 }
 
 

@@ -5,6 +5,7 @@ Settings: what semel.toml and SEMEL_* say, read once at start and refused whole 
 Nothing here opens a connection, and no secret is ever written down or shown.
 """
 
+from semel.config.ledger import DigestKey, LedgerSettings
 from semel.config.notifiers import ApprovalSettings, NotifierSettings
 from semel.config.reading import load
 from semel.config.secret import Secret
@@ -22,6 +23,8 @@ from semel.config.settings import (
 __all__ = [
     "ApprovalSettings",
     "Channel",
+    "DigestKey",
+    "LedgerSettings",
     "NotifierSettings",
     "Retention",
     "RunOn",

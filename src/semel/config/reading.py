@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from semel.config.ledger import read_ledgers
 from semel.config.notifiers import ApprovalSettings, read_notifiers
 from semel.config.secret import Secret, dereference
 from semel.config.settings import Retention, Server, Settings, Source, WorkerSettings
@@ -90,13 +91,15 @@ def load(
         raise BadConfig("SEMEL_PORT and SEMEL_SERVER_PORT are the same setting: unset one")
     path = _path(base, env.get("SEMEL_CONFIG"))
     told = _file(path) if path else {}
-    known("semel.toml", told, (*_TOP, "sources", "notifiers", *_SECTIONS))
+    known("semel.toml", told, (*_TOP, "sources", "notifiers", "ledger", *_SECTIONS))
     top = _values("", _TOP, {key: told[key] for key in _TOP if key in told}, env)
     sources = _sources(told, environ, secrets=secrets)
     notifiers = read_notifiers(told.get("notifiers", {}))
+    ledger = read_ledgers(told.get("ledger", {}))
     references = [
         *(secret.reference for source in sources for secret in source.secrets),
         *(reference for each in notifiers.values() for reference in each.references),
+        *(reference for each in ledger.values() for reference in each.references),
     ]
     dsn = top.get("dsn")
     if dsn is not None and dsn.startswith(("env:", "file:")):
@@ -123,6 +126,7 @@ def load(
             retention=retention,
             approvals=approvals,
             notifiers=notifiers,
+            ledger=ledger,
             testing=read("SEMEL_TESTING", "bool", env.get("SEMEL_TESTING", "0"), worded=True),
             sources={(source.project, source.name): source for source in sources},
             file=path,

@@ -22,6 +22,7 @@ from semel.errors import BadConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from semel.config.ledger import LedgerSettings
     from semel.config.notifiers import NotifierSettings
     from semel.config.secret import Secret
 
@@ -186,6 +187,7 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     approvals: ApprovalSettings = field(default_factory=ApprovalSettings)
     notifiers: Mapping[str, NotifierSettings] = field(default_factory=dict)  # by name
+    ledger: Mapping[str, LedgerSettings] = field(default_factory=dict)  # by project
     public_url: str | None = None  # where people reach the server; None: on this machine
     file: Path | None = None  # that was read; None: there is none
 
@@ -241,4 +243,5 @@ class Settings:
             "retention": plain(self.retention),
             "approvals": self.approvals.shown(),
             "notifiers": {name: each.shown() for name, each in self.notifiers.items()},
+            "ledger": {project: each.shown() for project, each in self.ledger.items()},
         }

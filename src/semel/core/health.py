@@ -134,6 +134,17 @@ def held_undos() -> Call[list[tuple[str, UUID]]]:
     )
 
 
+def results_open() -> Call[bool]:
+    """Whether what operations answered may be read by everyone who may call our functions."""
+    return Call(
+        "select exists (select from pg_roles as r where r.rolname = 'semel_client'"
+        "  and has_column_privilege(r.oid, 'semel.operation'::regclass, 'reply_body', 'select'))"
+        " or has_column_privilege('public', 'semel.operation', 'reply_body', 'select')",
+        (),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
 def idle_transactions(longer: timedelta) -> Call[list[tuple[int, str, timedelta]]]:
     """Sessions idle in a transaction for *longer*, as (pid, application, how long)."""
     return Call(

@@ -35,6 +35,7 @@ _OURS = frozenset(
         "compensation",
         "deliveries",
         "events",
+        "judgements",
         "links",
         "signals",
         "steps",

@@ -98,6 +98,51 @@ def leftovers_drop(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a page of the round over a project's operations came to."""
+
+    looked: int  # less than a page's: the round is over, or is another's
+    tombstones: int
+    deleted: int
+
+
+def operation_expire(
+    project: str,
+    results: timedelta,
+    operations: timedelta | None,
+    *,
+    every: timedelta,
+    limit: int = 1000,
+    now: datetime | None = None,
+) -> Call[Swept]:
+    """
+    Look at the next *limit* operations: old replies become tombstones, old identities go.
+
+    Args:
+        results: Since the last change, of a reply.
+        operations: Since the last change, of an identity, at least 24 h; None: it stays.
+        every: A round begins so long after the last one began.
+
+    Source: sql/functions/operations_expire.sql, operation_expire.
+    """
+    return Call(
+        "select looked, tombstones, deleted"
+        " from semel.operation_expire(%s, %s, %s, %s, %s, %s)",
+        (project, results, operations, every, limit, now),
+        lambda rows: Swept(looked=rows[0][0], tombstones=rows[0][1], deleted=rows[0][2]),
+    )
+
+
+def holder_expire(project: str, *, now: datetime | None = None) -> Call[int]:
+    """
+    Forget holders of recorded operations that were silent for a week; answers how many.
+
+    Source: sql/functions/operations_expire.sql, holder_expire.
+    """
+    return Call("select semel.holder_expire(%s, p_now => %s)", (project, now), _count)
+
+
 def worker_expire(project: str, *, now: datetime | None = None) -> Call[int]:
     """
     Forget workers that were silent for a day and hold nothing; answers how many.

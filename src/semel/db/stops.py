@@ -17,6 +17,10 @@ promise of the crash tests, and of `semel.testing`, where something else may hap
     worker.park.after          the wait is committed with its questions, the handler still there
     worker.complete.before     the handler has returned, nothing is written
     worker.complete.after      the completion is committed
+    journal.batch.before       a consumer's transaction has its rows and the cursor, uncommitted
+    journal.batch.after        it is committed
+    journal.commit.before      a consumer has done with what it leased, the cursor stands still
+    journal.commit.after       the cursor is moved
 """
 
 from __future__ import annotations
@@ -41,6 +45,10 @@ STOPS = (
     "worker.park.after",
     "worker.complete.before",
     "worker.complete.after",
+    "journal.batch.before",
+    "journal.batch.after",
+    "journal.commit.before",
+    "journal.commit.after",
 )
 
 _told = os.environ.get("SEMEL_STOP_AT", "") if os.environ.get("SEMEL_TESTING") == "1" else ""

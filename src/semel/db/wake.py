@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -21,7 +21,9 @@ from semel.db.pool import aconnect
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-CHANNEL = "semel"
+CHANNEL: Final = "semel"
+#: Consumers of a project's journal listen here.
+JOURNAL_CHANNEL: Final = "semel_journal"
 #: One wake-up per agent in this time; workers look around by themselves for longer than that.
 INTERVAL_SECONDS = 0.02
 #: A silent LISTEN connection is asked for a sign of life this often.
@@ -52,19 +54,22 @@ def outside_transaction(conn: Any) -> bool:
     return asks is not None and not asks()
 
 
-async def woken(dsn: str) -> AsyncIterator[str]:
+async def woken(
+    dsn: str, channel: Literal["semel", "semel_journal"] = CHANNEL
+) -> AsyncIterator[str]:
     """
-    The agents that somebody woke, for ever; '' after each connect, when one may have been missed.
+    The names that somebody woke, for ever; '' after each connect, when one may have been missed.
 
     Args:
         dsn: Of a direct connection; a transaction pooler delivers no notification.
+        channel: Where agents are woken, or consumers of a project's journal.
     """
     pause = 0.1
     while True:
         conn: psycopg.AsyncConnection[Any] | None = None
         try:
             conn = await aconnect(dsn, name="semel-listen")
-            await conn.execute(f"listen {CHANNEL}")
+            await conn.execute(f"listen {channel}")
             pause = 0.1
             yield ""
             while True:

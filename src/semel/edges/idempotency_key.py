@@ -3,9 +3,10 @@ The idempotency key of a request: read from its headers, or refused.
 
 Both spellings are one header: `Idempotency-Key` of the IETF draft and the seed's
 `idempotency_key`. A value is a structured-field string in double quotes, or bare; most clients
-send it bare.
+send it bare, and both are one key. Parameters behind the quotes are ignored. What two lines become
+when a proxy or a WSGI server joins them with a comma is refused as two lines are.
 
-Source: draft-ietf-httpapi-idempotency-key-header-07; RFC 8941, 3.3.3.
+Source: draft-ietf-httpapi-idempotency-key-header-07; RFC 9651, 3.1.2 and 3.3.3.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 KEY_CHARS_MAX = 255
 NAMES = ("idempotency-key", "idempotency_key")
 
-_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_STRING = r'"(?:[^"\\]|\\["\\])*"'
+_PARAMETER = rf' *; *[a-z*][a-z0-9_.*-]*(?:=(?:{_STRING}|[A-Za-z0-9*?:@+/=.!#$%&\'^_`|~-]+))?'
+_QUOTED = re.compile(rf"({_STRING})(?:{_PARAMETER})*")
+#: In a bare key they would be a list, a parameter or half of a string.
+_NOT_BARE = frozenset('",;\\')
 
 
 def find(headers: Sequence[tuple[str, str]], *, required: bool) -> str | None:
@@ -54,7 +59,9 @@ def _unquoted(line: str) -> str:
         quoted = _QUOTED.fullmatch(key)
         if quoted is None:
             raise BadKey("the key opens a quotation mark and is no structured-field string")
-        key = re.sub(r"\\(.)", r"\1", quoted[1])
+        key = re.sub(r"\\(.)", r"\1", quoted[1][1:-1])
+    elif found := sorted(_NOT_BARE.intersection(key)):
+        raise BadKey(f"the key has {found[0]!r} in it: such a key is sent in quotation marks")
     if not key:
         raise BadKey("the key is empty")
     if len(key) > KEY_CHARS_MAX:

@@ -14,12 +14,12 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response
-
 from semel.errors import DatabaseUnreachable, EmbeddedError, SchemaMismatch, Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from starlette.responses import Response
 
     from semel.errors import SemelError
 
@@ -43,17 +43,10 @@ def answer(
         headers: To be sent with it.
         more: Members beside those that every problem has.
     """
+    from starlette.responses import Response  # noqa: PLC0415 - not every framework here is it
+
     status = status or error.http_status
-    own = {
-        "type": f"urn:semel:error:{error.code}",
-        "title": error.title,
-        "status": status,
-        "detail": detail(error),
-        "code": error.code,
-        "retryable": error.retryable,
-        "remedy": error.remedy,
-        **(more or {}),
-    }
+    own = {**members(error, status=status), **(more or {})}
     sent = dict(headers or {})
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         sent["Retry-After"] = str(RETRY_AFTER_SECONDS)
@@ -65,6 +58,19 @@ def answer(
         headers=sent,
         media_type="application/problem+json",
     )
+
+
+def members(error: SemelError, *, status: int | None = None) -> dict[str, Any]:
+    """What every problem has, of *error*; *status* instead of its class's own."""
+    return {
+        "type": f"urn:semel:error:{error.code}",
+        "title": error.title,
+        "status": status or error.http_status,
+        "detail": detail(error),
+        "code": error.code,
+        "retryable": error.retryable,
+        "remedy": error.remedy,
+    }
 
 
 def detail(error: SemelError) -> str:

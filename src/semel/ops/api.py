@@ -15,7 +15,9 @@ from uuid import UUID
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from semel.core import reads, story, transitions
+from semel.core import ledger_reads, reads, story, transitions
+from semel.core.ledger_reads import OperationStatus
+from semel.core.operations import NAME_BYTES_MAX, REQUEST_BYTES_MAX
 from semel.core.text import load_object
 from semel.edges import body, idempotency_key, start
 from semel.edges.channel import kept
@@ -67,6 +69,7 @@ class Api:
             Route("/v1/{project}/runs", self._runs, methods=["GET", "POST"]),
             Route("/v1/{project}/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
             Route("/v1/{project}/runs/{run_id}/retry", self.retry_run, methods=["POST"]),
+            Route("/v1/{project}/operations", self.list_operations),
             *Steer(self._settings, self._asker, self._gate).routes(),
             *(
                 Route(f"/v1/{{project}}/{path}", self._reader(get))
@@ -192,6 +195,20 @@ class Api:
         """Every worker, the latest sign of life first."""
         Query(request)
         return JSONResponse({"workers": await self._asker.ask(reads.list_workers(project))})
+
+    async def list_operations(self, request: Request) -> Response:
+        """A page of operations, newest first; what they answered is for operators only."""
+        role = (await self._gate.grant(request, READERS)).role
+        query = Query(request, "status", "operation", "cursor", "limit")
+        call = ledger_reads.list_operations(
+            request.path_params["project"],
+            status=query.one_of("status", OperationStatus),
+            operation=query.text("operation", chars_max=NAME_BYTES_MAX),
+            before=query.text("cursor", chars_max=REQUEST_BYTES_MAX),
+            results=role in OPERATORS,
+            limit=query.limit() + 1,
+        )
+        return query.page("operations", await self._asker.ask(call), "request_id")
 
     def _reader(
         self, get: Callable[[Request, str], Awaitable[Response]]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 
-from semel.core import health, reads
+from semel.core import drain, health, ledger_reads, reads
 from semel.core.projects import list_projects
 from semel.db import migrate
 from semel.db.execute import run, translated
@@ -98,6 +98,7 @@ def _database(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Che
     yield _owner(facts.owner)
     yield from _work(conn, settings)
     yield from _people(conn)
+    yield from _ledger(conn)
     idle = run(conn, health.idle_transactions(IDLE_MAX))
     if idle:
         pid, name, age = idle[0]
@@ -217,6 +218,29 @@ def _people(conn: psycopg.Connection[Any]) -> Iterator[Check]:
         yield Check("FAIL", "compensations", "; ".join(parts), remedy)
     else:
         yield Check("ok", "compensations", "none failed, none held")
+
+
+def _ledger(conn: psycopg.Connection[Any]) -> Iterator[Check]:
+    counted = run(conn, drain.drain_count())
+    stuck = [(c.project, c.atomic + c.recorded - c.held) for c in counted]
+    named = ", ".join(f"{project} ({count})" for project, count in stuck if count)
+    held = sum(count.held for count in counted)
+    if named:
+        said = f"operations are PROCESSING and nobody executes them: {named}"
+        yield Check("FAIL", "ledger", said, "judge them: semel reconcile list")
+    else:
+        yield Check("ok", "ledger", f"no outcome is unknown; {held} recorded go on")
+    if run(conn, health.results_open()):
+        yield Check(
+            "note",
+            "results",
+            "every program's role may read what operations answered",
+            "revoke select (reply_body) on semel.operation from semel_client, public",
+        )
+    else:
+        readable = run(conn, ledger_reads.results_readable())
+        said = "what operations answered is granted apart; this role may"
+        yield Check("ok", "results", f"{said}{'' if readable else ' not'} read it")
 
 
 def _upkeep(conn: psycopg.Connection[Any]) -> Check:

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from semel.core import figures, health, reads
 from semel.db.execute import arun
 from semel.errors import SemelError
+from semel.ops.ledger_metrics import Operations
 
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
@@ -95,6 +96,7 @@ class Metrics:
         self._asking: asyncio.Task[_Found | None] | None = None  # at most one: it may hang
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.registry.register(Operations())
         self._events = Counter(
             "semel_events",
             "Events received, by what became of them.",

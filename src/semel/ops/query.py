@@ -38,10 +38,10 @@ class Query:
             if len(self._told.getlist(name)) > 1:
                 raise BadRequest(f"{name} is given twice")
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str, *, chars_max: int = TEXT_CHARS_MAX) -> str | None:
         """A short text, or None."""
         told = self._told.get(name)
-        if told is not None and (len(told) > TEXT_CHARS_MAX or not told.isprintable()):
+        if told is not None and (len(told) > chars_max or not told.isprintable()):
             raise BadRequest(f"{name} is too long or not printable")
         return told
 

@@ -16,11 +16,13 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel.core import steps
+from semel.core.journals import journal_wake
 from semel.core.text import dump
 from semel.db.execute import on
 from semel.db.stops import stop_here
 from semel.db.transact import answered, atransact, is_async, transact
 from semel.errors import BadRequest
+from semel.runtime.append import BELL
 from semel.runtime.hands import drive
 from semel.runtime.journal import raised, told
 from semel.runtime.progress import INSIDE, Left
@@ -232,6 +234,8 @@ class Transaction:
                 raise
         if self._sealed is not None:
             self._progress.noted(self._sealed.notes)
+            if self._sealed.said:
+                await self._on_loop(self._ring())
         return text
 
     async def _looked_up(self, call: Call, content: str) -> str | None:
@@ -289,6 +293,13 @@ class Transaction:
 
     async def _on_loop(self, work: Coroutine[Any, Any, R]) -> R:
         return await answered(self._hands.on_loop(work))
+
+    async def _ring(self) -> None:
+        """Tell consumers of the journal; unheard, they look by themselves."""
+        due = BELL.due([self._progress.claim.project])
+        if due:
+            with suppress(Exception):
+                await self._progress.desk.link.run(journal_wake(due))
 
     async def _end(self) -> None:
         self._progress.end()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from semel.core import runs, steps
+from semel.core import journals, runs, steps
 from semel.core.text import dump
 from semel.db.execute import on
 from semel.db.transact import answered
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semel.core.call import Call as Statement
+    from semel.core.journals import Note
     from semel.core.steps import Entry
     from semel.model import Started
     from semel.runtime.journal import Call
@@ -47,6 +48,7 @@ class Tx:
         self._runs = 0
         self._completion: Any = _UNSET
         self.notes: list[Entry] = []  # of others, journaled with it
+        self._said: list[Note] = []  # for the project's journal
         self.result: Any = json.loads(call.result) if call.result is not None else None
 
     @property
@@ -72,6 +74,26 @@ class Tx:
     def complete(self, result: Any = None) -> None:
         """Complete the run with this transaction; *result* is the run's. End the handler then."""
         self._completion = json_text(self._call.key, result)
+
+    def journal(self, topic: str, payload: Any = None) -> None:
+        """
+        Say something in the project's journal, for its consumers; written at the end of the block.
+
+        Args:
+            topic: 1 to 255 bytes.
+            payload: Any JSON of at most 256 KiB; at most 1000 of them in a block.
+
+        Raises:
+            BadRequest, TooLarge: it is not.
+        """
+        said = journals.note(topic, payload)
+        if not self.done:
+            self._said.append(said)
+
+    @property
+    def said(self) -> bool:
+        """Whether consumers of the project's journal have something to read, once committed."""
+        return bool(self._said)
 
     def _key(self, key: str | None) -> str:
         self._runs += 1
@@ -117,6 +139,13 @@ class Tx:
                 now=clock,
             )
         ]
+        if self._said:
+            last.insert(
+                0,
+                journals.journal_append(
+                    claim.project, self._said, run_id=claim.run_id, now=clock
+                ),
+            )
         if self._completion is not _UNSET:
             last.append(
                 runs.run_complete(

@@ -10,6 +10,7 @@ dropped. Any number of upkeep processes may run: a project's row lets one sweep 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from datetime import timedelta
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.errors import LockNotAvailable
 
 from semel import log
-from semel.core import claims, recovery, transitions, upkeep
+from semel.core import claims, journals, recovery, transitions, upkeep
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.runtime.held import boottime
@@ -38,6 +39,12 @@ PARTITION_SECONDS = 600.0
 #: Batches of one kind in one purge; the rest waits for the next one.
 BATCHES_MAX = 20
 BATCH_ROWS = 1000
+#: Operations that a sweep looks at in one transaction, and such transactions of one purge: some
+#: 14 million operations a day.
+SWEEP_PAGE_ROWS = 2000
+SWEEP_PAGES_MAX = 50
+#: A round over a project's ledger begins so often.
+ROUND_EVERY = timedelta(days=1)
 #: An alert episode that nobody spoke of for this long is closed.
 STALE_AFTER = timedelta(days=30)
 
@@ -94,7 +101,7 @@ class Upkeep:
                 done["projects"] += 1
                 done["due"] += self._due(conn, need.project)
                 done["reaped"] += self._reap(conn, need.project)
-                done["purged"] += self._purge(conn, need.project, now=now)
+                done["purged"] += self._purge(conn, need.project, now=now, whole=True)
         return dict(done)
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -146,26 +153,64 @@ class Upkeep:
         return len(reaped)
 
     def _purge(
-        self, conn: psycopg.Connection[Any], project: str, *, now: datetime | None = None
+        self,
+        conn: psycopg.Connection[Any],
+        project: str,
+        *,
+        now: datetime | None = None,
+        whole: bool = False,
     ) -> int:
         keep = self._settings.retention
         purged = self._drain(conn, upkeep.dedupe_expire(project, keep.dedupe, now=now))
         purged += self._drain(
             conn, upkeep.leftovers_drop(project, keep.deliveries, keep.runs, now=now)
         )
+        # First numbered, since only what could be read for its time is dropped.
+        self._drain(conn, journals.journal_number(project), rows=journals.NUMBERED_MAX)
+        purged += self._drain(conn, journals.journal_expire(project, keep.journal, now=now))
         purged += run(conn, upkeep.worker_expire(project, now=now))
+        purged += self._sweep(conn, project, now=now, whole=whole)
         stale = run(conn, upkeep.fold_stale(project, STALE_AFTER, now=now))
         if stale:
             log.event("episode.staled", project=project, count=stale)
         return purged
 
-    def _drain(self, conn: psycopg.Connection[Any], call: Call[int]) -> int:
-        """Run a batched purge until it has nothing left, or has had its share."""
+    def _sweep(
+        self, conn: psycopg.Connection[Any], project: str, *, now: datetime | None, whole: bool
+    ) -> int:
+        """Go on with the round over the ledger for this purge's share; *whole*: to its end."""
+        keep = self._settings.retention
+        # What is past its time waits for the round, so a round is a tenth of that time at most.
+        every = min(ROUND_EVERY, min(keep.results, keep.operations or keep.results) / 10)
+        changed = run(conn, upkeep.holder_expire(project, now=now))
+        for _ in itertools.count() if whole else range(SWEEP_PAGES_MAX):
+            swept = run(
+                conn,
+                upkeep.operation_expire(
+                    project,
+                    keep.results,
+                    keep.operations,
+                    every=timedelta(0) if whole else every,
+                    limit=SWEEP_PAGE_ROWS,
+                    now=now,
+                ),
+            )
+            changed += swept.tombstones + swept.deleted
+            if swept.deleted:
+                log.event("operation.purged", project=project, count=swept.deleted)
+            if swept.looked < SWEEP_PAGE_ROWS:
+                break
+        return changed
+
+    def _drain(
+        self, conn: psycopg.Connection[Any], call: Call[int | None], *, rows: int = BATCH_ROWS
+    ) -> int:
+        """Run a call in batches of *rows* until it has nothing left, or has had its share."""
         total = 0
         for _ in range(BATCHES_MAX):
-            count = run(conn, call)
+            count = run(conn, call) or 0
             total += count
-            if count < BATCH_ROWS:
+            if count < rows:
                 break
         return total
 

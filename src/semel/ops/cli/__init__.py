@@ -23,10 +23,14 @@ from semel.ops.cli import (
     approval,
     bench,
     db,
+    drain,
     event,
     legacy,
     look,
+    operation,
+    operation_legacy,
     process,
+    reconcile,
     run,
     schema,
     screen,
@@ -42,7 +46,12 @@ INTERRUPTED = 130
 _Misuse = cast("type[Exception]", typer.BadParameter.__base__)
 
 #: Verbs that have a file of their own: importing it adds them to their noun.
-VERBS = (legacy.import_legacy, steer.signal, watch.watch)
+VERBS = (
+    legacy.import_legacy,
+    operation_legacy.import_legacy,
+    steer.signal,
+    watch.watch,
+)
 
 app = typer.Typer(
     help="Work that happens exactly once and survives crashes, on PostgreSQL.",
@@ -59,6 +68,9 @@ app.add_typer(db.db, name="db")
 app.add_typer(run.run, name="run")
 app.add_typer(event.event, name="event")
 app.add_typer(approval.approval, name="approval")
+app.add_typer(operation.operation, name="operation")
+app.add_typer(drain.drain, name="drain")
+app.add_typer(reconcile.reconcile, name="reconcile")
 app.add_typer(agent.agent, name="agent")
 app.add_typer(token.token, name="token")
 command(app, "doctor")(look.doctor)

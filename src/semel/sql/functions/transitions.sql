@@ -60,37 +60,29 @@ create or replace function semel.run_retry(
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_row record;
+    v_run semel.run;
     v_old semel.run_history;
-    v_run record;
     v_new uuid := semel.run_beside(p_run, 'retry');
 begin
     perform semel.project_require(p_project);
-    for v_round in 1 .. 3 loop
-        select r.status, r.due_at, r.kind, r.fence into v_run from semel.run as r
-        where r.project_id = p_project and r.run_id = p_run for update;
-        if found then
-            -- A compensation that waits for its run's handler to stop is not to be hurried.
-            if v_run.status = 'PENDING' and v_run.due_at is not null
-               and not (v_run.kind = 'undo' and v_run.fence = 0) then
-                update semel.run as r set ready_at = v_now, due_at = null, fence = r.fence + 1
-                where r.project_id = p_project and r.run_id = p_run;
-                return query select p_run, 'won', v_run.status;
-            else
-                return query select p_run, 'refused', v_run.status;
-            end if;
-            return;
+    v_row := semel.run_hold(p_project, p_run);
+    v_run := v_row.live;
+    v_old := v_row.past;
+    if v_run.run_id is not null then
+        -- A compensation that waits for its run's handler to stop is not to be hurried.
+        if v_run.status = 'PENDING' and v_run.due_at is not null
+           and not (v_run.kind = 'undo' and v_run.fence = 0) then
+            update semel.run as r set ready_at = v_now, due_at = null, fence = r.fence + 1
+            where r.project_id = p_project and r.run_id = p_run;
+            return query select p_run, 'won', v_run.status;
+        else
+            return query select p_run, 'refused', v_run.status;
         end if;
-        select * into v_old from semel.run_history as h
-        where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
-        exit when found;
-        -- Another retry may have brought it back while we waited for its row: look again.
-        if semel.run_status(p_project, p_run) is null then
-            return query select p_run, 'unknown', null::text;
-            return;
-        end if;
-    end loop;
-    if v_old.run_id is null then
-        raise exception using errcode = '40001', message = 'a run kept moving between life and history';
+        return;
+    elsif v_old.run_id is null then
+        return query select p_run, 'unknown', null::text;
+        return;
     elsif v_old.status = 'COMPLETED' then
         return query select p_run, 'refused', v_old.status;
         return;
@@ -167,6 +159,29 @@ begin
                               case when v_run.worker_id is not null then v_now + p_dead_after end);
         run_id := v_run.run_id;
         return next;
+    end loop;
+end
+$$;
+
+-- The row of a run, locked: as it lives, or as it ended last. Both are null of one that is unknown.
+-- Internal.
+create or replace function semel.run_hold(
+    p_project text, p_run uuid, out live semel.run, out past semel.run_history
+)
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
+    for v_round in 1 .. 3 loop
+        select * into live from semel.run as r
+        where r.project_id = p_project and r.run_id = p_run for update;
+        exit when found;
+        select * into past from semel.run_history as h
+        where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
+        exit when found;
+        -- It may have moved between the two while we waited for its row: look again.
+        exit when semel.run_status(p_project, p_run) is null;
+        if v_round = 3 then
+            raise exception using errcode = '40001', message = 'a run kept moving between life and history';
+        end if;
     end loop;
 end
 $$;

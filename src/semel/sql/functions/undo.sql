@@ -51,29 +51,19 @@ returns table (run_id uuid, outcome text, status text)
 language plpgsql security definer set search_path = pg_catalog as $$
 #variable_conflict use_column
 declare
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_old    semel.run_history;
-    v_status text;
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_row record;
+    v_run semel.run;
+    v_old semel.run_history;
 begin
     perform semel.project_require(p_project);
-    for v_round in 1 .. 3 loop
-        select r.status into v_status from semel.run as r
-        where r.project_id = p_project and r.run_id = p_run for update;
-        if found then
-            return query select p_run, 'refused', v_status;
-            return;
-        end if;
-        select * into v_old from semel.run_history as h
-        where h.project_id = p_project and h.run_id = p_run order by h.finished_at desc limit 1 for update;
-        exit when found;
-        -- A retry may have brought it back while we waited for its row: look again.
-        if semel.run_status(p_project, p_run) is null then
-            return query select p_run, 'unknown', null::text;
-            return;
-        end if;
-    end loop;
-    if v_old.run_id is null then
-        raise exception using errcode = '40001', message = 'a run kept moving between life and history';
+    v_row := semel.run_hold(p_project, p_run);
+    v_run := v_row.live;
+    v_old := v_row.past;
+    if v_run.run_id is not null then
+        return query select p_run, 'refused', v_run.status;
+    elsif v_old.run_id is null then
+        return query select p_run, 'unknown', null::text;
     elsif v_old.undo = 'held' then
         update semel.run_history as h set undo = 'started'
         where h.project_id = p_project and h.run_id = p_run and h.finished_at = v_old.finished_at;
@@ -130,25 +120,21 @@ language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
     v_undo uuid := semel.undo_of(p_run);
+    v_row  record;
     v_run  semel.run;
+    v_old  semel.run_history;
 begin
     perform semel.project_require(p_project);
-    for v_round in 1 .. 3 loop
-        select r.run_id, r.attempt_count, r.fence into v_run.run_id, v_run.attempt_count, v_run.fence
-        from semel.run as r where r.project_id = p_project and r.run_id = v_undo for update;
-        exit when found;
-        select h.run_id, h.attempt_count, h.fence into v_run.run_id, v_run.attempt_count, v_run.fence
-        from semel.run_history as h where h.project_id = p_project and h.run_id = v_undo
-        order by h.finished_at desc limit 1 for update;
-        exit when found;
-        -- It may have moved between life and history while we waited for its row: look again.
-        if semel.run_status(p_project, v_undo) is null then
-            return query select p_run, 'unknown';
-            return;
-        end if;
-    end loop;
-    if v_run.run_id is null then
-        raise exception using errcode = '40001', message = 'a run kept moving between life and history';
+    v_row := semel.run_hold(p_project, v_undo);
+    v_run := v_row.live;
+    v_old := v_row.past;
+    if v_run.run_id is null and v_old.run_id is null then
+        return query select p_run, 'unknown';
+        return;
+    elsif v_run.run_id is null then
+        v_run.run_id := v_old.run_id;
+        v_run.attempt_count := v_old.attempt_count;
+        v_run.fence := v_old.fence;
     end if;
     if not exists (select from semel.step as s where s.project_id = p_project and s.run_id = p_run
                    and s.step_key = p_key and s.entry = 'intent') then

@@ -43,11 +43,26 @@ begin
             select n.project_id from seen as s cross join lateral (
                 select d.project_id from semel.dedupe as d
                 where d.project_id > s.project_id order by d.project_id limit 1) as n
+        ), journaled as (
+            (select j.project_id from semel.journal_pending as j order by j.project_id limit 1)
+            union all
+            select n.project_id from journaled as s cross join lateral (
+                select j.project_id from semel.journal_pending as j
+                where j.project_id > s.project_id order by j.project_id limit 1) as n
+        ), asked as (
+            (select o.project_id from semel.operation as o order by o.project_id limit 1)
+            union all
+            select n.project_id from asked as a cross join lateral (
+                select o.project_id from semel.operation as o
+                where o.project_id > a.project_id order by o.project_id limit 1) as n
         ), need as (
             select h.project_id, true as held, false as due, false as purge from held as h
             union all select d.project_id, false, true, false from due as d where d.due_at <= v_now
             union all select o.project_id, false, true, false from overdue as o where o.deadline_at <= v_now
-            union all select s.project_id, false, false, true from seen as s
+            union all select s.project_id, false, false, true
+            from (select d.project_id from seen as d union all select w.project_id from journaled as w
+                  union all select j.project_id from semel.journal_project as j
+                  union all select a.project_id from asked as a) as s
             where not exists (select from semel.project as p where p.project_id = s.project_id
                               and p.purged_at > v_now - p_purge_every and p.purged_at <= v_now)
             union all select p.project_id, false, false, true from semel.project as p

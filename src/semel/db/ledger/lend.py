@@ -1,0 +1,32 @@
+"""
+Lend: a connection out of whatever a program keeps them in.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+
+def lent(pool: Any) -> Any:
+    """
+    A context manager, sync or async, of one connection.
+
+    Args:
+        pool: A pool of psycopg_pool or asyncpg, a SQLAlchemy Engine, AsyncEngine or session maker,
+            a Django connection, or a function that returns such a context manager.
+
+    Raises:
+        TypeError: none of these.
+    """
+    if hasattr(pool, "ensure_connection"):  # Django: each thread has its own
+        return nullcontext(pool)
+    for name in ("connection", "acquire", "connect"):  # psycopg_pool, asyncpg, SQLAlchemy
+        if hasattr(pool, name):
+            return getattr(pool, name)()
+    if callable(pool):
+        return pool()
+    raise TypeError(
+        f"{type(pool).__module__}.{type(pool).__qualname__} is no pool Semel knows; pass one of"
+        " psycopg_pool, asyncpg or SQLAlchemy, a Django connection, or a function"
+    )

@@ -1,0 +1,15 @@
+"""
+Operations of Django: a decorator of views, and middleware for all of them.
+
+    @login_required
+    @once(project="shop", actor=lambda request: request.user.pk)
+    def pay(request): ...
+
+Needs the extra `django`.
+"""
+
+from semel.edges.frameworks.django import once
+from semel.edges.frameworks.django_middleware import IdempotencyMiddleware
+from semel.edges.operation import Operation
+
+__all__ = ["IdempotencyMiddleware", "Operation", "once"]

@@ -1,0 +1,103 @@
+"""
+Run once: a function in a transaction of its own under a key, again where the database asks for it.
+
+A deadlock, a serialization failure and a lost connection are not the operation's failures: the
+whole of it is executed again, after a pause, a few times.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Unpack
+
+from semel.db.execute import translated
+from semel.db.ledger.drive import drive, pause
+from semel.db.ledger.lend import lent
+from semel.db.transact import answered
+from semel.edges.once import Once, OnceOptions
+from semel.errors import DatabaseUnreachable, LostRace, UnknownOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from semel.core.operations import Reply
+
+ATTEMPTS = 5
+#: Before the second execution; it doubles.
+PAUSE_SECONDS = 0.05
+PAUSE_SECONDS_MAX = 2.0
+_AGAIN = (DatabaseUnreachable, LostRace, UnknownOutcome)
+
+
+def run_once(
+    pool: Any,
+    fn: Callable[..., Any],
+    *,
+    project: str,
+    key: str | None,
+    operation: str,
+    attempts: int = ATTEMPTS,
+    **options: Unpack[OnceOptions],
+) -> Any:
+    """
+    Execute `fn(conn, op)` once for a key, on a connection of *pool*.
+
+    What *fn* returns is the reply, unless it replied itself.
+
+    Args:
+        pool: A pool of psycopg_pool or asyncpg, a SQLAlchemy engine or session maker, a Django
+            connection, or a function that returns a context manager of a connection.
+        attempts: How often it is executed at most, while the database ends it by a deadlock or a
+            serialization failure, or is away.
+        options: Those of `once`.
+
+    Returns:
+        The reply, `op.response()`; an awaitable of it where the pool's connections are awaited.
+
+    Raises:
+        Exception: as `once`, and whatever *fn* raises.
+    """
+    settings = {"project": project, "key": key, "operation": operation, **options}
+    lending = lent(pool)
+    asynchronous = hasattr(lending, "__aenter__") and not hasattr(lending, "__enter__")
+    work = _run(pool, lending, fn, attempts, asynchronous, settings)
+    return work if asynchronous else drive(work)
+
+
+async def _run(
+    pool: Any,
+    lending: Any,
+    fn: Callable[..., Any],
+    attempts: int,
+    asynchronous: bool,
+    settings: dict[str, Any],
+) -> Reply:
+    seconds = PAUSE_SECONDS
+    run = _async if asynchronous else _sync
+    for attempt in range(1, attempts + 1):
+        try:
+            return await run(lending, fn, settings)
+        except Exception as error:
+            ours = translated(error)
+            if attempt == attempts or not isinstance(ours, _AGAIN):
+                raise
+        await pause(seconds * (0.5 + random.random()), asynchronous=asynchronous)  # noqa: S311
+        seconds = min(2 * seconds, PAUSE_SECONDS_MAX)
+        lending = lent(pool)
+    raise AssertionError("attempts is at least 1")
+
+
+async def _async(lending: Any, fn: Callable[..., Any], settings: dict[str, Any]) -> Reply:
+    async with lending as conn:
+        async with Once(conn, **settings) as op:
+            if op.replay is None:
+                op.returned(await answered(fn(conn, op)))
+        return op.response()
+
+
+async def _sync(lending: Any, fn: Callable[..., Any], settings: dict[str, Any]) -> Reply:
+    with lending as conn:
+        with Once(conn, **settings) as op:
+            if op.replay is None:
+                op.returned(fn(conn, op))
+        return op.response()

@@ -1,0 +1,279 @@
+"""run_once: the whole transaction again where the database asks for it; pools that keep their breath."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+import semel
+from fix_world import Conn, one
+from semel.errors import BadKey, BadRequest, InFlight, LostRace, Unauthenticated
+from ways import WAYS, Way, django_connection, forget_django, url
+
+TOLD: dict[str, Any] = {"project": "p", "actor": "a", "key": "k", "operation": "pay"}
+INSERT = "insert into public.paid values (1)"
+
+
+@pytest.fixture(autouse=True)
+def _paid(conn: Conn) -> None:
+    conn.execute("create table public.paid (id int primary key)")
+
+
+def state(conn: Conn) -> tuple[str, int] | None:
+    found = conn.execute("select status, attempts from semel.operation").fetchall()
+    return (found[0][0], found[0][1]) if found else None
+
+
+def test_a_pool_of_psycopg(dsn: str, conn: Conn) -> None:
+    from psycopg_pool import ConnectionPool
+
+    def pay(mine: Conn, op: Any) -> Any:
+        mine.execute(INSERT)
+        return {"attempt": op.attempts}
+
+    with ConnectionPool(dsn, min_size=1, open=True) as pool:
+        answers = [semel.run_once(pool, pay, **TOLD).body for _ in range(2)]
+    assert [b'{"attempt":1}'] * 2 == answers
+
+
+def test_pools_that_are_awaited(dsn: str, conn: Conn) -> None:
+    import asyncpg
+    from psycopg_pool import AsyncConnectionPool
+    from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+
+    told = conninfo_to_dict(dsn)
+
+    async def pay(mine: Any, op: Any) -> Any:
+        op.reply({"attempt": op.attempts}, status=201)
+
+    async def go() -> list[Any]:
+        engine = create_async_engine(url(dsn, "asyncpg"))
+        async with (
+            AsyncConnectionPool(dsn, min_size=1, open=False) as first,
+            asyncpg.create_pool(
+                host=told["host"], user=told["user"], database=told["dbname"], min_size=1
+            ) as second,
+        ):
+            answers = [
+                await semel.run_once(pool, pay, **TOLD)
+                for pool in (first, second, engine, async_sessionmaker(engine))
+            ]
+        await engine.dispose()
+        return answers
+
+    answers = asyncio.run(go())
+    assert {(201, b'{"attempt":1}')} == {(each.status, each.body) for each in answers}
+
+
+def test_engines_sessions_django_and_functions(dsn: str, conn: Conn) -> None:
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import sessionmaker
+
+    engine = create_engine(url(dsn, "psycopg"))
+    django = django_connection(dsn)
+
+    @contextmanager
+    def mine() -> Any:
+        with psycopg.connect(dsn) as own:
+            yield own
+
+    for pool in (engine, sessionmaker(engine), django, mine):
+        assert b"1" == semel.run_once(pool, lambda _mine, op: op.attempts, **TOLD).body
+    with pytest.raises(TypeError, match="no pool Semel knows"):
+        semel.run_once(object(), lambda _mine, _op: None, **TOLD)
+    forget_django()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
+def test_a_lost_race_leaves_nothing_and_may_be_sent_again(
+    way: Way, sqlstate: str, dsn: str, conn: Conn
+) -> None:
+    lose = f"do $$ begin raise exception 'lost' using errcode = '{sqlstate}'; end $$"
+
+    async def act(mine: Any) -> None:
+        with pytest.raises(LostRace) as raised:
+            async with way.once(mine):
+                await way.execute(mine, INSERT)
+                await way.execute(mine, lose)
+        assert raised.value.retryable
+        assert state(conn) is None
+        async with way.once(mine) as op:
+            await way.execute(mine, INSERT)
+        assert 1 == op.attempts
+
+    way.play(dsn, act)
+    assert ("SUCCEEDED", 1) == state(conn)
+
+
+def test_a_lost_race_is_run_again_a_few_times(dsn: str, conn: Conn) -> None:
+    tries: list[int] = []
+
+    @contextmanager
+    def pool() -> Any:
+        with psycopg.connect(dsn) as own:
+            yield own
+
+    def racing(times: int) -> Callable[..., Any]:
+        def work(mine: Conn, _op: Any) -> None:
+            tries.append(1)
+            mine.execute(INSERT)
+            if len(tries) <= times:
+                mine.execute("do $$ begin raise exception 'x' using errcode = '40P01'; end $$")
+
+        return work
+
+    with pytest.raises(LostRace):
+        semel.run_once(pool, racing(9), attempts=3, **TOLD)
+    assert (3, None) == (len(tries), state(conn))
+    tries.clear()
+    semel.run_once(pool, racing(2), attempts=3, **TOLD)
+    assert (3, ("SUCCEEDED", 1)) == (len(tries), state(conn))
+
+
+def test_two_that_deadlock_both_succeed(dsn: str, conn: Conn) -> None:
+    conn.execute("create table public.account as select n as id, 0 as sum from generate_series(1, 2) n")
+    both = threading.Barrier(2)
+    first = [True, True]
+
+    @contextmanager
+    def pool() -> Any:
+        with psycopg.connect(dsn) as own:
+            own.execute("set deadlock_timeout = '20ms'")
+            own.commit()
+            yield own
+
+    def transfer(mine: Conn, a: int, b: int) -> None:
+        mine.execute("update public.account set sum = sum + 1 where id = %s", (a,))
+        if first[a - 1]:
+            first[a - 1] = False
+            both.wait(20)
+        mine.execute("update public.account set sum = sum + 1 where id = %s", (b,))
+
+    def go(a: int, b: int) -> None:
+        semel.run_once(pool, lambda mine, _op: transfer(mine, a, b), **{**TOLD, "key": str(a)})
+
+    threads = [threading.Thread(target=go, args=pair) for pair in ((1, 2), (2, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(2,), (2,)] == conn.execute("select sum from public.account").fetchall()
+    assert [("SUCCEEDED", 1)] * 2 == conn.execute("select status, attempts from semel.operation").fetchall()
+
+
+def test_a_stampede_executes_once_and_half_of_the_pool_waits(dsn: str, conn: Conn) -> None:
+    """The first one waits for us; of four other connections two wait with it."""
+    from psycopg_pool import AsyncConnectionPool
+
+    async def go() -> list[Any]:
+        inside, on = asyncio.Event(), asyncio.Event()
+
+        async def pay(mine: Any, op: Any) -> Any:
+            inside.set()
+            await on.wait()
+            await mine.execute(INSERT)
+            return {"id": 1}
+
+        async with AsyncConnectionPool(dsn, min_size=5, max_size=5, open=False) as pool:
+            first = asyncio.create_task(semel.run_once(pool, pay, **TOLD))
+            await inside.wait()
+            rest = [asyncio.create_task(semel.run_once(pool, pay, **TOLD)) for _ in range(20)]
+            while sum(task.done() for task in rest) < 18:
+                await asyncio.sleep(0.01)
+            assert all(isinstance(task.exception(), InFlight) for task in rest if task.done())
+            on.set()
+            return await asyncio.gather(first, *rest, return_exceptions=True)
+
+    answers = asyncio.run(go())
+    assert 3 == sum(getattr(each, "body", None) == b'{"id":1}' for each in answers)
+    assert (1, ("SUCCEEDED", 1)) == (one(conn, "select count(*) from public.paid"), state(conn))
+
+
+# -- bad input ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ({"key": ""}, BadKey),
+        ({"key": "  "}, BadKey),
+        ({"key": "é"}, BadKey),
+        ({"key": "a\nb"}, BadKey),
+        ({"key": "x" * 256}, BadKey),
+        ({"key": None, "required": True}, BadKey),
+        ({"actor": None}, Unauthenticated),
+        ({"actor": ""}, BadRequest),
+        ({"project": "NO"}, BadRequest),
+        ({"operation": ""}, BadRequest),
+        ({"operation": "x" * 513}, BadRequest),
+        ({"input": b"{"}, BadRequest),
+        ({"input": b'{"a":NaN}'}, BadRequest),
+        ({"input": {"a": object()}}, BadRequest),
+        ({"input": 1, "digest": "sha256:" + "0" * 64}, BadRequest),
+        ({"digest": "md5:0"}, BadRequest),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    dsn: str, conn: Conn, told: dict[str, Any], error: type[Exception]
+) -> None:
+    with psycopg.connect(dsn) as mine, pytest.raises(error):
+        with semel.once(mine, **{**TOLD, **told}):
+            raise AssertionError
+    assert state(conn) is None
+
+
+def test_nobody_shares_a_key_where_it_is_said(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn) as mine:
+        for n in range(2):
+            with semel.once(mine, **{**TOLD, "actor": None}, anonymous="shared") as op:
+                assert (n == 1) == (op.replay is not None)
+
+
+# -- what is committed with it --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_runs_and_entries_come_with_success_alone(way: Way, dsn: str, conn: Conn) -> None:
+    async def act(mine: Any) -> None:
+        for fails in (True, False, False):
+            try:
+                async with way.once(mine) as op:
+                    if op.replay is None:
+                        await way.execute(mine, INSERT)
+                        op.journal("payments", {"id": 1})
+                        op.start("receipt", {"id": 1})
+                        op.start("mail", {"id": 1}, key="m", priority=9)
+                        op.start("mail", {"id": 1}, key="m")
+                        if fails:
+                            raise ZeroDivisionError
+            except ZeroDivisionError:
+                assert 0 == one(conn, "select count(*) from semel.run")
+        async with way.once(mine, key=None) as op:
+            op.journal("payments", {"id": 2})
+            op.start("receipt", {"id": 2})
+
+    way.play(dsn, act)
+    seen = conn.execute("select agent, input from semel.runs order by agent, input").fetchall()
+    assert [("mail", {"id": 1}), ("receipt", {"id": 1}), ("receipt", {"id": 2})] == seen
+    entries = "select topic, payload, request_id is null from semel.journal_pending order by finished_at"
+    assert [("payments", {"id": 1}, False), ("payments", {"id": 2}, True)] == conn.execute(entries).fetchall()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_the_same_child_with_another_input_is_a_conflict(way: Way, dsn: str, conn: Conn) -> None:
+    async def act(mine: Any) -> None:
+        with pytest.raises(semel.SemelError, match="another agent or input"):
+            async with way.once(mine) as op:
+                op.start("mail", 1, key="m")
+                op.start("mail", 2, key="m")
+
+    way.play(dsn, act)
+    assert ("FAILED", 1) == state(conn)
+    assert 0 == one(conn, "select count(*) from semel.run")

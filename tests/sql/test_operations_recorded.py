@@ -1,0 +1,161 @@
+"""Recorded operations: claimed and committed before the work, by a holder that beats."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fix_world import NOW, Conn, one
+from keyed import DONE, asked, at, begin, fail, put, rows, state, stored
+from semel.core.operations import Begun, Reply, operation_beat, operation_finish
+from semel.db.execute import run
+from semel.errors import TransactionEnded
+
+HOLDER = UUID(int=1)
+OTHER = UUID(int=2)
+
+
+def claim(conn: Conn, key: str = "k", **more: Any) -> Begun:
+    begun = begin(conn, asked(key), mode="recorded", holder=HOLDER, **more)
+    assert "claimed" == begun.outcome
+    return begun
+
+
+def finish(conn: Conn, begun: Begun, holder: UUID | None = HOLDER, **more: Any) -> None:
+    assert begun.attempts
+    run(
+        conn,
+        operation_finish("p", "k", begun.attempts, None, DONE, holder=holder, now=NOW, **more),
+    )
+
+
+def beat(conn: Conn, seconds: float, name: str = "web-1", holder: UUID = HOLDER) -> None:
+    run(conn, operation_beat("p", holder, name, now=at(seconds)))
+
+
+def beat_at(conn: Conn) -> Any:
+    return one(conn, "select beat_at from semel.operation_holder where holder_id = %s", HOLDER)
+
+
+@pytest.mark.parametrize(("silent", "outcome"), [(29.999, "in_flight"), (30, "unknown")])
+def test_it_is_in_flight_while_its_holder_beats(
+    conn: Conn, silent: float, outcome: str
+) -> None:
+    claim(conn)
+    assert "in_flight" == begin(conn, now=at(5)).outcome
+    beat(conn, 20)
+
+    before = rows(conn)
+    assert outcome == begin(conn, now=at(20 + silent)).outcome
+    assert "mismatch" == begin(conn, asked(value=2), now=at(20 + silent)).outcome
+    assert before == rows(conn)
+
+
+def test_another_holders_beat_says_nothing_of_it(conn: Conn) -> None:
+    claim(conn)
+    beat(conn, 60, holder=OTHER)
+    run(conn, operation_beat("q", HOLDER, "x", now=at(60)))
+    assert "unknown" == begin(conn, now=at(60)).outcome
+
+
+def test_an_atomic_claim_has_no_holder_to_beat_for_it(conn: Conn) -> None:
+    beat(conn, 0)
+    put(conn, status="PROCESSING", attempts=1, holder=HOLDER)
+    assert "unknown" == begin(conn).outcome
+
+
+def test_its_holder_finishes_it_in_another_transaction(conn: Conn) -> None:
+    begun = claim(conn)
+
+    finish(conn, begun)
+
+    assert ("replay", DONE) == ((told := begin(conn)).outcome, told.reply)
+    finish(conn, begun)  # whose answer was lost
+    assert ("SUCCEEDED", 1) == state(conn)
+
+
+def test_its_holder_fails_it_and_it_is_claimed_again(conn: Conn) -> None:
+    begun = claim(conn)
+    assert "lost" == fail(conn, begun, holder=OTHER)
+    assert "lost" == fail(conn, begun)  # as if it were atomic
+    assert "won" == fail(conn, begun, holder=HOLDER)
+    assert ("FAILED", 1) == state(conn)
+    assert 2 == claim(conn).attempts
+
+
+def test_nobody_else_finishes_it(conn: Conn) -> None:
+    begun = claim(conn)
+    later = Begun(outcome="claimed", attempts=2)
+    for other, holder in ((begun, OTHER), (begun, None), (later, HOLDER)):
+        with pytest.raises(TransactionEnded):
+            finish(conn, other, holder)
+    assert ("PROCESSING", 1) == state(conn)
+    with pytest.raises(TransactionEnded):
+        run(conn, operation_finish("p", "k", 1, begun.xid, DONE))
+
+
+def test_a_finished_one_is_finished_again_by_its_holder_alone(conn: Conn) -> None:
+    begun = claim(conn)
+    finish(conn, begun)
+    later = Begun(outcome="claimed", attempts=2)
+    for other, holder in ((begun, OTHER), (later, HOLDER)):
+        with pytest.raises(TransactionEnded):
+            finish(conn, other, holder)
+    put(conn, "failed", status="FAILED", attempts=1, mode="recorded", holder=HOLDER)
+    with pytest.raises(TransactionEnded):
+        run(conn, operation_finish("p", "failed", 1, None, DONE, holder=HOLDER))
+    put(conn, "atomic", status="SUCCEEDED", attempts=1, holder=HOLDER)
+    with pytest.raises(TransactionEnded):
+        run(conn, operation_finish("p", "atomic", 1, None, DONE, holder=HOLDER))
+
+
+def test_an_atomic_claim_is_not_finished_by_a_holder(conn: Conn) -> None:
+    with conn.transaction():
+        begun = begin(conn)
+        with pytest.raises(TransactionEnded), conn.transaction():
+            finish(conn, begun)
+        assert "lost" == fail(conn, begun, holder=HOLDER)
+
+
+def test_a_claim_is_a_beat(conn: Conn) -> None:
+    claim(conn)
+    assert NOW == beat_at(conn)
+    beat(conn, 3, name="web-1")
+    assert "web-1" == one(conn, "select name from semel.operation_holder")
+    claim(conn, "k2", now=at(20))
+    assert at(20) == beat_at(conn)
+    assert "web-1" == one(conn, "select name from semel.operation_holder")
+
+
+def test_beats_are_written_every_five_seconds_at_most_and_never_go_back(conn: Conn) -> None:
+    seen = []
+    for seconds in (0, 5, 5.001, 10, 12, 3):
+        beat(conn, seconds)
+        seen.append((beat_at(conn) - NOW).total_seconds())
+    assert [0, 0, 5.001, 5.001, 12, 12] == seen
+
+
+def test_a_holder_is_shown_beside_what_it_holds(conn: Conn) -> None:
+    beat(conn, 0)
+    claim(conn)
+    put(conn, "atomic")
+    found = conn.execute(
+        "select request_id, mode, holder_name, holder_beat_at from semel.operations order by 1"
+    ).fetchall()
+    assert [("atomic", "atomic", None, None), ("k", "recorded", "web-1", NOW)] == found
+
+
+def test_a_later_attempt_may_be_atomic(conn: Conn) -> None:
+    fail(conn, claim(conn), holder=HOLDER)
+    with conn.transaction():
+        begin(conn)
+        kept = stored(conn)
+        assert kept
+        assert ("atomic", None) == (kept["mode"], kept["holder"])
+
+
+def test_an_empty_reply_is_one(conn: Conn) -> None:
+    begun = claim(conn)
+    nothing = Reply(status=204, headers=[], body=b"")
+    run(conn, operation_finish("p", "k", begun.attempts or 0, None, nothing, holder=HOLDER))
+    assert nothing == begin(conn).reply
