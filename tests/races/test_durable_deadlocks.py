@@ -196,7 +196,7 @@ def test_lives_that_are_tied_to_each_other_never_deadlock(dsn: str, conn: Conn) 
     assert {} == crowd.errors
     for promise, sql in QUIET.items():
         assert 0 == one(conn, sql), promise
-    assert lives.parked > ROUNDS / 10  # how many wait at the end is a matter of speed
+    assert lives.parked  # how many wait at the end is a matter of speed
     for busy in ("signal", "approval", "step", "run_history"):
         assert one(conn, f"select count(*) from semel.{busy}"), busy
 
