@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from digest import MEMBERS, PLAIN, URL, WAYS
 from measure import Figures
 
 BEST = "best Python peer"
@@ -38,6 +39,10 @@ GOALS = (
     Goal("pick-up p99", 1.5, "pgqueuer", unit="ms", at_most=True),
     Goal("steps", 3.0, "dbos"),
     Goal("resume after an approval", 5.0, "a NOTIFY and SELECT", "growth", at_most=True),
+    Goal("a mutation under a key", 0.9, "two functions"),
+    Goal("a mutation that may fail", 0.5, "plain"),
+    Goal("a mutation that may fail", 1.4, "naive"),
+    Goal("a replay", 2.0, "plain"),
     Goal("idle, 10,000 ask", 1.1, "none", "growth", at_most=True, shown="statements"),
     Goal("idle, 10,000 ask", 1.1, "none", "reading", at_most=True, shown="buffers"),
     Goal("drain, snapshot held", 0.6, "drain, no snapshot"),
@@ -45,6 +50,11 @@ GOALS = (
     *(
         Goal(f"buffers of a {what}, last tenth", 2.0, "first tenth", "growth", at_most=True)
         for what in ("claim", "hint", "sweep")
+    ),
+    *(
+        Goal(f"{what}, {version} {decode}", 4.0, PLAIN, unit="ms", at_most=True)
+        for what in (URL, MEMBERS)
+        for version, decode in WAYS
     ),
     Goal("idle, 1 project", 2.0, unit="statements", at_most=True, shown="statements/s"),
     Goal("idle, 100 projects", 5.0, unit="statements", at_most=True, shown="statements/s"),

@@ -27,6 +27,7 @@ PURGE_SECONDS = 600.0
 PURGES = (
     "purge_take",
     "dedupe_expire",
+    "content_expire",
     "leftovers_drop",
     "worker_expire",
     "fold_stale",

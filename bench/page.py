@@ -132,6 +132,12 @@ _SECTIONS = (
         ("from_call_ms",),
     ),
     (
+        "A mutation of one update and one insert under a key, 8 callers, mutations a second",
+        ("a mutation under a key", "a mutation that may fail", "a replay"),
+        "rate",
+        ("wal_bytes",),
+    ),
+    (
         "Idle: statements a second of a server, a worker and upkeep",
         ("idle, 1 project", "idle, 100 projects"),
         "statements",

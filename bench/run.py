@@ -24,10 +24,12 @@ import contestants
 from calls import accepts, calls
 from contestants import HERE, OURS, PEERS, VENV, Contestant
 from cost import cost
+from digest import PLAIN, WAYS, digest, inputs
 from drain import drain
 from goals import HEAD, plain, verdicts
 from idle import idle
 from ingest import KINDS, ROUTE, ingest
+from ledger import VARIANTS, ledger
 from page import Results, write
 from pickup import pickup
 from pinned import SWEEPS, beside_history, beside_snapshot, pinned, remember
@@ -35,12 +37,12 @@ from server import Server, throwaway
 
 from durable import resume, steps
 
-PARTS = ("drain", "calls", "ingest", "pickup", "durable", "pinned", "cost", "idle")
+PARTS = ("drain", "calls", "ingest", "pickup", "durable", "pinned", "cost", "digest", "idle")
 ROUNDS = 5
 #: Enough for the fixed part of WAL to be little, as it is in a real day.
 COST_RUNS = 20_000
 #: What is printed of a measurement as it goes: the first of these that it has.
-TOLD = ("rate", "committed_p50_ms", "statements")
+TOLD = ("rate", "committed_p50_ms", "statements", "ms")
 DATA = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 
@@ -97,6 +99,16 @@ class Bench:
             "resume after an approval", OURS, resume, self._server, decisions=self._paced // 2
         )
 
+    def ledger(self, turn: int) -> None:
+        names = list(VARIANTS)
+        at = turn % len(names)
+        for name in names[at:] + names[:at]:
+            figures = self._try(
+                "ledger", name, ledger, self._server, name, seconds=self._seconds
+            )
+            for what, who in VARIANTS[name][1] if figures else ():
+                self._results.add(what, who, **figures)
+
     def pinned(self, turn: int) -> None:
         jobs = self._jobs
         beside: list[tuple[str, Callable[..., Any]]] = [
@@ -136,6 +148,14 @@ class Bench:
 
     def cost(self, _turn: int) -> None:
         self._add("accept, claim and finish", OURS, cost, self._server, jobs=COST_RUNS)
+
+    def digest(self, _turn: int) -> None:
+        for of in inputs():
+            for version, decode in WAYS:
+                what = f"{of}, {version} {decode}"
+                told = self._try(what, OURS, digest, of, version, decode)
+                for who, unit in ((OURS.name, "ms"), (PLAIN, "plain_ms")) if told else ():
+                    self._results.add(what, who, ms=told[unit])
 
     def idle(self, turn: int) -> None:
         """In the first round only: it takes minutes, and does not swing."""
@@ -187,18 +207,24 @@ class Bench:
             self._results.add(what, who.name, **figures)
 
     def _try(
-        self, what: str, who: Contestant, measure: Callable[..., Any], *args: Any, **told: Any
+        self,
+        what: str,
+        who: Contestant | str,
+        measure: Callable[..., Any],
+        *args: Any,
+        **told: Any,
     ) -> dict[str, Any]:
         """What *measure* answers; nothing where it failed, which is told and kept."""
+        name = who if isinstance(who, str) else who.name
         try:
             figures: dict[str, Any] = measure(*args, **told)
         except Exception as error:  # noqa: BLE001 - a peer's failure is a finding; go on
-            print(f"  {what:28} {who.name:14} failed: {error}", flush=True)
-            title = f"Failed: {what}, {who.name}"
+            print(f"  {what:28} {name:14} failed: {error}", flush=True)
+            title = f"Failed: {what}, {name}"
             self._results.notes.append({"title": title, "text": str(error)[-500:]})
             return {}
         shown = next(figures[unit] for unit in TOLD if unit in figures)
-        print(f"  {what:28} {who.name:14} {shown:10,.1f}", flush=True)
+        print(f"  {what:28} {name:14} {shown:10,.1f}", flush=True)
         return figures
 
 

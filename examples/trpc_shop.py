@@ -23,7 +23,11 @@ from starlette.routing import Mount
 
 from semel.trpc import Context, Request, Router, TRPCError
 
-pool = AsyncConnectionPool(os.environ.get("DATABASE_URL", ""), min_size=8, max_size=8, open=False)
+pool = AsyncConnectionPool(
+    os.environ.get("DATABASE_URL", ""), min_size=8, max_size=8, open=False
+)
+
+CARD_CENTS_MAX = 100_000
 
 
 def who(request: Request) -> dict[str, Any]:
@@ -31,7 +35,7 @@ def who(request: Request) -> dict[str, Any]:
     return {"actor": request.headers.get("x-user")}
 
 
-def signed_in(ctx: Context, given: Any) -> bool:
+def signed_in(ctx: Context, _given: Any) -> bool:
     """Asked before anything is executed or replayed."""
     return ctx.actor is not None
 
@@ -39,7 +43,7 @@ def signed_in(ctx: Context, given: Any) -> bool:
 def payment(given: Any) -> dict[str, Any]:
     """The input of a payment; what this raises is BAD_REQUEST."""
     if not isinstance(given, dict) or not isinstance(given.get("id"), str):
-        raise ValueError("id is missing")
+        raise TRPCError("BAD_REQUEST", "id is missing")
     if not isinstance(given.get("cents"), int) or given["cents"] <= 0:
         raise ValueError("cents is a whole number above 0")
     return given
@@ -60,7 +64,7 @@ async def total(ctx: Context) -> int:
 @orders.mutation("pay", input=payment, require_key=True)
 async def pay(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
     # ctx.conn is in the transaction that also keeps this answer: both are committed, or neither.
-    if given["cents"] > 100_000:
+    if given["cents"] > CARD_CENTS_MAX:
         raise TRPCError("PRECONDITION_FAILED", "the card refused that much")
     made = await ctx.conn.execute(
         "insert into payment (order_id, buyer, cents) values (%s, %s, %s) returning payment_id",
@@ -76,7 +80,7 @@ router.include("order", orders)
 
 
 @asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncIterator[None]:
+async def lifespan(_app: Starlette) -> AsyncIterator[None]:
     async with pool:
         async with pool.connection() as conn:
             await conn.execute(

@@ -6,9 +6,11 @@ pytest_plugins = [
     "fix_server",
     "fix_database",
     "fix_world",
+    "fix_bouncer",
     "fix_explained",
     "fix_cli",
     "fix_tally",
+    "fix_rest",
     "fix_node",
 ]
 

@@ -40,6 +40,12 @@ FAULTS = {
     "a fence that is behind a finished attempt": """
         select a.run_id from semel.attempt as a join semel.runs as r using (project_id, run_id)
         where a.fence > r.fence""",
+    "an operation that ended and did not, or is nobody's": """
+        select request_id from semel.operation
+        where status in ('SUCCEEDED', 'FAILED') and completed_at is null
+           or status = 'PROCESSING' and (completed_at is not null or processing_at is null)
+           or status = 'PROCESSING' and mode = 'recorded' and xact is null
+           or attempts < 0 or octet_length(request_id) not between 1 and 512""",
     "a gap in a journal, or what is gone in it": """
         select p.project_id from semel.journal_project as p
         left join semel.journal_entry as e on e.project_id = p.project_id

@@ -11,8 +11,9 @@ from typing import Literal
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-#: request: it never arrives. answer: it is done, and nobody is told. late: it arrives when `let` is called.
-Loss = Literal["request", "answer", "late"]
+#: request: it never arrives. answer: it is done, and nobody is told. late: it arrives when `let` is called, and
+#: its client is gone by then. held: the same, and its client waits.
+Loss = Literal["request", "answer", "late", "held"]
 
 
 class Cut:
@@ -74,6 +75,10 @@ class Cut:
             while data := client.recv(65536):
                 if self._loss is not None and b"COMMIT" in data.upper():
                     loss, self._loss = self._loss, None
+                    if loss == "held":
+                        self._let.wait()
+                        server.sendall(data)
+                        continue
                     if loss == "answer":
                         self._deaf.add(client)
                         server.sendall(data)

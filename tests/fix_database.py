@@ -42,13 +42,15 @@ def template(server: embedded.Server) -> str:
 @pytest.fixture
 def empty_dsn(server: embedded.Server) -> Iterator[str]:
     """The conninfo of a database without our schema."""
-    yield from _database(server, None)
+    with database(server, None) as made:
+        yield made
 
 
 @pytest.fixture
 def dsn(server: embedded.Server, template: str) -> Iterator[str]:
     """The conninfo of this test's own migrated database."""
-    yield from _database(server, template)
+    with database(server, template) as made:
+        yield made
 
 
 @pytest.fixture
@@ -58,7 +60,9 @@ def conn(dsn: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def _database(server: embedded.Server, template: str | None) -> Iterator[str]:
+@contextmanager
+def database(server: embedded.Server, template: str | None) -> Iterator[str]:
+    """One of its own, a clone of *template*."""
     name = f"test_{os.getpid()}_{next(_count)}"
     with connect(server.dsn) as admin:
         admin.execute(

@@ -114,7 +114,7 @@ def put(conn: Conn, key: str = "k", **columns: Any) -> None:
     }
     names = ", ".join(told)
     places = ", ".join(["%s"] * len(told))
-    conn.execute(f"insert into semel.operation ({names}) values ({places})", [*told.values()])  # type: ignore[call-overload]  # our own columns
+    conn.execute(f"insert into semel.operation ({names}) values ({places})", [*told.values()])
 
 
 def stored(conn: Conn, key: str = "k") -> dict[str, Any] | None:
@@ -127,7 +127,7 @@ def stored(conn: Conn, key: str = "k") -> dict[str, Any] | None:
 
 def state(conn: Conn, key: str = "k") -> tuple[str, int] | None:
     found = stored(conn, key)
-    return found and (found["status"], found["attempts"])
+    return (found["status"], found["attempts"]) if found else None
 
 
 @contextmanager

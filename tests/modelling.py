@@ -46,6 +46,7 @@ _TABLES = (
     "agent",
     "project",
     "dedupe",
+    "content",
     "delivery",
     "body",
     "fold",
@@ -54,6 +55,8 @@ _TABLES = (
     "journal_entry",
     "journal_project",
     "journal_cursor",
+    "operation",
+    "operation_holder",
 )
 
 

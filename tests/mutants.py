@@ -75,10 +75,37 @@ DURABLE = [
 JOURNAL = [
     "tests/sql/test_journal.py",
     "tests/sql/test_journal_consumers.py",
+    "tests/sql/test_journal_operations.py",
     "tests/model/test_journal_machine.py",
 ]
+LEDGER = [
+    "tests/sql/test_operations.py",
+    "tests/sql/test_operations_recorded.py",
+    "tests/sql/test_operations_recover.py",
+    "tests/sql/test_operations_close.py",
+    "tests/races/test_operations.py",
+    "tests/model/test_ledger_machine.py",
+]
+PEOPLE = [
+    "tests/sql/test_reconcile.py",
+    "tests/sql/test_operations_import.py",
+    "tests/sql/test_operations_expire.py",
+    "tests/sql/test_operations_read.py",
+    "tests/sql/test_drain.py",
+]
 FIRST = {
+    (
+        "drain_",
+        "reconcile_",
+        "payload_",
+        "holder_",
+        "operation_import",
+        "operation_expire",
+        "operation_newest",
+        "operation_of_key",
+    ): PEOPLE,
     ("journal_",): JOURNAL,
+    ("operation_", "reply_"): LEDGER,
     ("event_", "alert_", "notification_", "body_", "dedupe_", "fold_"): INBOX,
     ("step_", "key_", "wait_", "child_", "signal_", "approval_", "undo_"): DURABLE,
     (
@@ -154,7 +181,7 @@ def try_out(server: embedded.Server, home: Path, number: int, name: str | None) 
             if (name or "").startswith(beginnings)
             for path in paths
         ]
-        suite = dict.fromkeys([*first, *SUITE, *DURABLE, *JOURNAL])
+        suite = dict.fromkeys([*first, *SUITE, *DURABLE, *JOURNAL, *LEDGER, *PEOPLE])
         code, out = within(SECONDS_MAX, [*options, *suite], environ)
         admin.execute(f"drop database {database} with (force)")
     red = (

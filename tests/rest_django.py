@@ -1,7 +1,9 @@
-"""The shop on Django: the decorator, and the middleware; sync and async. One at a time."""
+"""
+The shop on Django: below /plain its views are decorated, below /async they are coroutines too;
+below /middleware and /amiddleware they are left to the middleware. One project for a process.
+"""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import django
@@ -18,128 +20,118 @@ from django.http import (
     HttpResponseBase,
     StreamingHttpResponse,
 )
-from django.test import override_settings
 from django.urls import path
 from psycopg.conninfo import conninfo_to_dict
 
-from rest_servers import Client, asgi, wsgi
-from rest_shop import Boom, Shop, answer
+from rest_shop import RACE, Boom, Shop, answer
 from semel.django import once
 
-_WAYS = ("", "-async", "-middleware", "-middleware-async")
+urlpatterns: list[Any] = []
+_ROUTES = ("payments", "others", "uploads", "accounts/<int:account>/deposit")
 
 
 def actor(request: HttpRequest) -> str | None:
     return request.headers.get("X-User")
 
 
-@contextmanager
-def serving(dsn: str, shop: Shop, *, way: str, **rules: Any) -> Iterator[Client]:
-    """The shop in one of _WAYS."""
-    assert way in _WAYS
-    rules = {"commit": (402,), "answer_bytes_max": 2000, "body_bytes_max": 4000, **rules}
+def applications(dsn: str, shop: Shop, **rules: Any) -> tuple[WSGIHandler, ASGIHandler]:
+    """The project, for the rest of this process: in threads, and in an event loop."""
     if not settings.configured:
         settings.configure(USE_TZ=True)
         django.setup()
-    global urlpatterns  # noqa: PLW0603 - Django finds them by this name
-    recorded = "middleware" in way
+    settings.ROOT_URLCONF = __name__
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.MIDDLEWARE = ["semel.django.IdempotencyMiddleware"]
+    settings.SEMEL = {"project": "shop", "actor": "rest_django.actor", **rules}
     parts = conninfo_to_dict(dsn)
-    before = connections.settings
-    connections.settings = connections.configure_settings(
-        {
-            "default": {
-                "ENGINE": "django.db.backends.postgresql",
-                "NAME": parts["dbname"],
-                "USER": parts["user"],
-                "HOST": parts["host"],
-                "ATOMIC_REQUESTS": not way.endswith("async"),
-            }
-        }
-    )
-    guard = (lambda view: view) if recorded else once(project="shop", actor=actor, **rules)
-    act_on = _view(dsn, shop)
+    default = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts["dbname"],
+        "USER": parts["user"],
+        "HOST": parts["host"],
+        "ATOMIC_REQUESTS": True,
+    }
+    connections.settings = connections.configure_settings({"default": default})
+    act = Acts(dsn, shop)
+    guard = once(project="shop", actor=actor, **rules)
 
     def pay(request: HttpRequest, account: int = 0) -> HttpResponseBase:
-        if recorded:
-            with transaction.atomic():
-                return act_on(request)
-        return act_on(request)
+        return act.on(request)
 
     async def apay(request: HttpRequest, account: int = 0) -> HttpResponseBase:
-        return await sync_to_async(pay)(request)  # as Django's async ORM does, call by call
+        return await sync_to_async(act.on)(request)  # as Django's async ORM does, call by call
 
-    view = guard(apay if way.endswith("async") else pay)
-    urlpatterns = [
-        path(name, view)
-        for name in ("payments", "others", "uploads", "accounts/<int:account>/deposit")
-    ]
-    told = {"project": "shop", "actor": "rest_django.actor", **rules}
-    middleware = ["semel.django.IdempotencyMiddleware"] if recorded else []
-    try:
-        with override_settings(
-            ROOT_URLCONF=__name__,
-            MIDDLEWARE=middleware,
-            SEMEL=told,
-            ALLOWED_HOSTS=["*"],
-            SECRET_KEY="of the tests",
-            DEBUG_PROPAGATE_EXCEPTIONS=False,
-        ):
-            if way.endswith("async"):
-                with asgi(ASGIHandler(), lifespan="off") as client:
-                    yield client
-            else:
-                with wsgi(WSGIHandler()) as client:
-                    yield client
-    finally:
-        connections.settings = before
+    @transaction.non_atomic_requests
+    async def own(request: HttpRequest, account: int = 0) -> HttpResponseBase:
+        return await sync_to_async(transaction.atomic(act.on))(request)
+
+    views = {"plain": guard(pay), "async": guard(apay), "middleware": pay, "amiddleware": own}
+    urlpatterns[:] = [path(f"{n}/{r}", view) for n, view in views.items() for r in _ROUTES]
+    return WSGIHandler(), ASGIHandler()
 
 
-def _view(dsn: str, shop: Shop) -> Any:
-    def act_on(request: HttpRequest) -> HttpResponseBase:
+class Acts:
+    """What the views do."""
+
+    def __init__(self, dsn: str, shop: Shop) -> None:
+        self._dsn = dsn
+        self._shop = shop
+
+    def on(self, request: HttpRequest) -> HttpResponseBase:
         act = request.headers.get("X-Do", "")
         body = request.FILES["file"].read() if request.FILES else request.body
+        what = (act or "plain") if request.method in {"POST", "PATCH"} else request.method
         with connection.cursor() as cursor:
-            what = act or "plain" if request.method in {"POST", "PATCH"} else request.method
             cursor.execute("insert into payment (what) values (%s) returning id", [what])
             [payment_id] = cursor.fetchone()
-            if act == "deferred":
+            self._more(request, act, payment_id, cursor)
+        return _response(answer(act, payment_id, body), loop=request.path.startswith("/a"))
+
+    def _more(self, request: Any, act: str, payment_id: int, cursor: Any) -> None:
+        match act:
+            case _ if self._shop.loses_race(act):
+                cursor.execute(RACE)
+            case "deferred":
                 cursor.execute("insert into strict values (1), (1)")
-            if act == "commit":
+            case "commit":
                 cursor.execute("commit")
-        if act == "raise":
-            raise Boom("a fault of the handler")
-        if act == "http-refuse":
-            raise Http404("no such account")
-        if act == "hold":
-            shop.gate.wait()
-        if act == "reply":
-            request.semel.reply(  # type: ignore[attr-defined]
-                {"replied": payment_id}, status=402, headers=[("X-Said", "1")]
-            )
-        if act == "journal":
-            request.semel.journal("payments", {"id": payment_id})  # type: ignore[attr-defined]
-        if act == "background":
-            transaction.on_commit(lambda: _note(dsn))
-        said = answer(act, payment_id, body)
-        made: Any
-        if said.stream:
-            pieces = (said.body[n : n + 100] for n in range(0, len(said.body), 100))
-            made = StreamingHttpResponse(pieces, status=said.status)
+            case "raise":
+                raise Boom("a fault of the handler")
+            case "http-refuse":
+                raise Http404("no such account")
+            case "hold":
+                self._shop.gate.wait()
+            case "reply":
+                said = {"replied": payment_id}
+                request.semel.reply(said, status=402, headers=[("X-Said", "1")])
+            case "journal":
+                request.semel.journal("payments", {"id": payment_id})
+            case "background":
+                transaction.on_commit(self._note)
+
+    def _note(self) -> None:
+        with psycopg.connect(self._dsn, autocommit=True) as own:
+            own.execute("insert into note select id::text from payment")
+
+
+def _response(said: Any, *, loop: bool) -> HttpResponseBase:
+    made: Any
+    if said.stream:
+        pieces = (said.body[n : n + 100] for n in range(0, len(said.body), 100))
+        made = StreamingHttpResponse(_later(pieces) if loop else pieces, status=said.status)
+    else:
+        made = HttpResponse(said.body, status=said.status)
+    del made["Content-Type"]
+    for name, value in said.headers:
+        if name == "Set-Cookie":
+            made.cookies.load(value)
+        elif name in made:
+            made[name] += f", {value}"
         else:
-            made = HttpResponse(said.body, status=said.status)
-        del made["Content-Type"]
-        for name, value in said.headers:
-            if name == "Set-Cookie":
-                made.cookies.load(value)
-            elif name in made:
-                made[name] += f", {value}"
-            else:
-                made[name] = value
-        return made
-
-    return act_on
+            made[name] = value
+    return made
 
 
-def _note(dsn: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as own:
-        own.execute("insert into note select id::text from payment")
+async def _later(pieces: Any) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from rest_shop import Answer, Boom, Shop, answer
+from rest_shop import RACE, Answer, Boom, Shop, answer
 from semel.fastapi import Once, OnceRoute, Operation
 
 
@@ -33,7 +33,6 @@ class Payment(BaseModel):
 
 
 def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) -> FastAPI:
-    rules = {"commit": (402,), "answer_bytes_max": 2000, "body_bytes_max": 4000, **rules}
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
         dsn, min_size=1, max_size=4, open=False, timeout=10
     )
@@ -96,8 +95,12 @@ def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) ->
             raise HTTPException(404, "no such account")
         if act == "hold":
             await run_in_threadpool(shop.gate.wait)
+        if act == "lock":
+            await run(op, "select pg_advisory_xact_lock(1)")
         if act == "deferred":
             await run(op, "insert into strict values (1), (1)")
+        if shop.loses_race(act):
+            await run(op, RACE)
         if act == "commit":
             await run(op, "commit")
         if act == "reply":

@@ -6,9 +6,10 @@ import psycopg
 from flask import Flask, Response, abort, g, request
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 from werkzeug.exceptions import HTTPException
 
-from rest_shop import Boom, Shop, answer
+from rest_shop import RACE, Boom, Shop, answer
 from semel.flask import once
 
 
@@ -17,8 +18,7 @@ class Declined(HTTPException):
 
 
 def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) -> Flask:
-    rules = {"commit": (402,), "answer_bytes_max": 2000, "body_bytes_max": 4000, **rules}
-    engine = create_engine(url, pool_size=4)
+    engine = create_engine(url, poolclass=NullPool)
     app = Flask(__name__)
 
     def connection() -> Any:
@@ -69,6 +69,8 @@ def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) ->
             shop.gate.wait()
         if act == "deferred":
             run("insert into strict values (1), (1)")
+        if shop.loses_race(act):
+            run(RACE)
         if act == "commit":
             run("commit")
         if act == "reply":

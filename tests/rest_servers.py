@@ -17,8 +17,9 @@ JSON = {"Content-Type": "application/json"}
 class Client:
     """Requests of one user to one server; every one on a connection of its own."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, prefix: str = "") -> None:
         self.base = base
+        self.prefix = prefix
 
     def send(
         self,
@@ -38,14 +39,16 @@ class Client:
         told = {**({} if "files" in more or "data" in more else JSON), **(headers or {})}
         lines += [(name, value.encode()) for name, value in told.items()]
         with httpx.Client(base_url=self.base, timeout=30) as http:
-            return http.request(method, path, content=content, headers=lines, **more)
+            return http.request(
+                method, self.prefix + path, content=content, headers=lines, **more
+            )
 
     def post(self, path: str, content: bytes | str = "{}", **more: Any) -> httpx.Response:
         return self.send("POST", path, content, **more)
 
 
 @contextmanager
-def asgi(app: Any, lifespan: str = "auto") -> Iterator[Client]:
+def asgi(app: Any, lifespan: str = "auto", prefix: str = "") -> Iterator[Client]:
     """*app* behind uvicorn."""
     door = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
@@ -58,7 +61,7 @@ def asgi(app: Any, lifespan: str = "auto") -> Iterator[Client]:
         while not server.started:
             assert thread.is_alive(), "the application does not start"
             threading.Event().wait(0.005)
-        yield Client(f"http://127.0.0.1:{door.getsockname()[1]}")
+        yield Client(f"http://127.0.0.1:{door.getsockname()[1]}", prefix)
     finally:
         server.should_exit = True
         thread.join()
@@ -70,13 +73,13 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def wsgi(app: Callable[..., Any]) -> Iterator[Client]:
+def wsgi(app: Callable[..., Any], prefix: str = "") -> Iterator[Client]:
     """*app* behind Werkzeug's server, a thread for each request."""
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield Client(f"http://127.0.0.1:{server.server_port}")
+        yield Client(f"http://127.0.0.1:{server.server_port}", prefix)
     finally:
         server.shutdown()
         thread.join()

@@ -23,6 +23,7 @@ create table note (what text not null);
 create table strict (id int primary key deferrable initially deferred);
 """
 
+RACE = "do $$ begin raise exception using errcode = '40001'; end $$"
 LINKS = [("Link", '<a>; rel="x,y"'), ("Link", "<b>")]
 
 
@@ -55,6 +56,12 @@ class Shop:
     """What handlers do beside their SQL."""
 
     gate: Gate = field(default_factory=Gate)
+    races: int = 0  # that are lost yet
+
+    def loses_race(self, act: str) -> bool:
+        """Whether this execution ends in a serialization failure."""
+        self.races -= act == "race"
+        return act == "race" and self.races >= 0
 
 
 def answer(act: str, payment_id: int, body: bytes) -> Answer:
@@ -96,7 +103,7 @@ def rows(conn: Conn, table: str = "payment") -> int:
     return int(found[0])
 
 
-def ledger(conn: Conn) -> list[tuple[Any, ...]]:
+def operations(conn: Conn) -> list[tuple[Any, ...]]:
     """(status, attempts) of every operation."""
     return conn.execute(
         "select status, attempts from semel.operations order by created_at, request_id"

@@ -14,20 +14,20 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from rest_shop import Boom, Shop, answer
+from rest_shop import RACE, Boom, Shop, answer
 from semel.asgi import Idempotency
 
 
 def application(dsn: str, shop: Shop, *, take: bool, **rules: Any) -> Any:
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-        dsn, min_size=1, max_size=4, open=False, kwargs={"autocommit": True}
+        dsn, min_size=1, max_size=4, open=False, timeout=10, kwargs={"autocommit": True}
     )
 
     async def pay(request: Request) -> Response:
         body = await request.body()
         if request.headers.get("content-type", "").startswith("multipart"):
-            form = await request.form()
-            body = await form["file"].read()  # type: ignore[union-attr]
+            async with request.form() as form:
+                body = await form["file"].read()  # type: ignore[union-attr]
         act = request.headers.get("x-do", "")
         if take:
             op = await request.state.semel
@@ -44,8 +44,12 @@ def application(dsn: str, shop: Shop, *, take: bool, **rules: Any) -> Any:
             raise Boom("a fault of the handler")
         if act == "hold":
             await run_in_threadpool(shop.gate.wait)
+        if act == "lock":
+            await conn.execute("select pg_advisory_xact_lock(1)")
         if act == "deferred":
             await conn.execute("insert into strict values (1), (1)")
+        if shop.loses_race(act):
+            await conn.execute(RACE)
         if act == "commit":
             await conn.execute("commit")
         if act == "reply":
@@ -98,7 +102,7 @@ def application(dsn: str, shop: Shop, *, take: bool, **rules: Any) -> Any:
                 pool=pool,
                 project="shop",
                 actor=lambda request: request.headers.get("x-user"),
-                **{"commit": (402,), "answer_bytes_max": 2000, "body_bytes_max": 4000, **rules},
+                **rules,
             )
         ],
     )

@@ -28,11 +28,15 @@ def shop(pool: Any, **options: Any) -> Router:
 
     @router.mutation("pay")
     async def pay(ctx: Context, given: Any) -> Any:
-        await _execute(ctx.conn, "insert into paid (id, cents) values ($1, $2)", given["id"], given["cents"])
+        await _execute(
+            ctx.conn,
+            "insert into paid (id, cents) values ($1, $2)",
+            given["id"],
+            given["cents"],
+        )
         if await _value(ctx.conn, "select count(*) from failing where id = $1", given["id"]):
             raise TRPCError("PRECONDITION_FAILED", "no money")
-        if ctx.op is not None:
-            ctx.op.journal("payments", {"id": given["id"]})
+        ctx.op.journal("payments", {"id": given["id"]})
         return {"receipt": given["id"], "cents": given["cents"]}
 
     @router.mutation("ship")
@@ -94,7 +98,13 @@ class Shop:
             lines.append(("Idempotency-Keys", ", ".join(f'"{each}"' for each in keys)))
         if user is not None:
             lines.append(("X-User", user))
-        body = b"" if given is UNDEFINED else given if isinstance(given, bytes) else json.dumps(given).encode()
+        body = (
+            b""
+            if given is UNDEFINED
+            else given
+            if isinstance(given, bytes)
+            else json.dumps(given).encode()
+        )
         return await ask(self.app, method, f"/{target}", body, lines)
 
     def ask(self, target: str, given: Any = UNDEFINED, **more: Any) -> Answered:

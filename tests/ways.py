@@ -1,6 +1,7 @@
 """Every connection that `once` takes, driven by one text of a test."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -134,9 +135,7 @@ async def _connection(dsn: str) -> AsyncIterator[Any]:
     engine.dispose()
 
 
-def _async_engine(
-    driver: str, kind: str
-) -> Callable[[str], AbstractAsyncContextManager[Any]]:
+def _async_engine(driver: str, kind: str) -> Callable[[str], AbstractAsyncContextManager[Any]]:
     @asynccontextmanager
     async def opened(dsn: str) -> AsyncIterator[Any]:
         from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -206,15 +205,12 @@ def forget_django() -> None:
 @asynccontextmanager
 async def _django(dsn: str) -> AsyncIterator[Any]:
     conn = django_connection(dsn)
-    # Django forbids its connections where a loop runs; here the loop has nothing else to do.
-    import os
-
+    # It forbids its connections where a loop runs; here the loop has nothing else to do.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     try:
         yield conn
     finally:
         forget_django()
-        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 async def _django_execute(conn: Any, sql: str, *args: Any) -> list[Any]:
@@ -254,9 +250,18 @@ WAYS = [
     Way("asyncpg", _asyncpg, _asyncpg_execute, False),
     Way("session", _session, _sqlalchemy_execute, True),
     Way("connection", _connection, _sqlalchemy_execute, True),
-    Way("session_psycopg", _async_engine("psycopg", "session"), _sqlalchemy_async_execute, False),
-    Way("session_asyncpg", _async_engine("asyncpg", "session"), _sqlalchemy_async_execute, False),
-    Way("connection_asyncpg", _async_engine("asyncpg", "connection"), _sqlalchemy_async_execute, False),
+    Way(
+        "session_psycopg", _async_engine("psycopg", "session"), _sqlalchemy_async_execute, False
+    ),
+    Way(
+        "session_asyncpg", _async_engine("asyncpg", "session"), _sqlalchemy_async_execute, False
+    ),
+    Way(
+        "connection_asyncpg",
+        _async_engine("asyncpg", "connection"),
+        _sqlalchemy_async_execute,
+        False,
+    ),
     Way("django", _django, _django_execute, True),
     Way("django_async", _django_async, _django_async_execute, False),
 ]

@@ -4,6 +4,7 @@ Semel: work that happens exactly once and survives crashes, on PostgreSQL.
 What a program imports; the rest of the package is public under its own path.
 """
 
+from semel import journal
 from semel.core.digest import input_digest
 from semel.edges.once import once
 from semel.edges.run_once import run_once
@@ -38,6 +39,7 @@ __all__ = [
     "WaitTimedOut",
     "idempotency_key",
     "input_digest",
+    "journal",
     "once",
     "run_once",
     "signal",

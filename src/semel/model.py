@@ -57,6 +57,8 @@ class Offer:
     unique: str | None = None  # one live run of the agent for it; another start finds that run
     correlation: str | None = None  # of one key, and a joining agent: told to its live run
     compare: bool = False  # the same id with other (agent, input), and no more, is a conflict
+    content: str | None = None  # what was said, for an id nobody signed: again, under any id, is this
+    window: timedelta | None = None  # so long after its last sighting; None: as long as an id
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)  # secrets already taken out
     verdict: Literal["quarantined", "ignored"] | None = None  # judged before it got here
@@ -176,3 +178,11 @@ class Grant:
     token_id: UUID
     role: Role
     source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DigestKey:
+    """A key that digests are made with. repr never shows it."""
+
+    kid: str  # its name, which stands in each digest
+    secret: bytes = field(repr=False)

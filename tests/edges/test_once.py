@@ -1,7 +1,6 @@
 """once, on every driver: the table of states, failures, and what is left of them."""
 
-import asyncio
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ from semel.errors import (
     KeyConflict,
     NeedsReconcile,
     ResultNotKept,
-    SemelError,
     TransactionEnded,
-    TransactionUnfit,
 )
 from ways import WAYS, Way
 
@@ -30,11 +27,13 @@ class Refused(Exception):
 
 
 @pytest.fixture
-def paid(conn: Conn) -> Iterator[Conn]:
+def paid(conn: Conn) -> Conn:
     """A connection that looks, and a table of business rows."""
     conn.execute("create table public.paid (id int primary key, amount int)")
-    conn.execute("create table public.owed (id int references public.paid deferrable initially deferred)")
-    yield conn
+    conn.execute(
+        "create table public.owed (id int references public.paid deferrable initially deferred)"
+    )
+    return conn
 
 
 def rows(conn: Conn) -> int:
@@ -68,7 +67,7 @@ def test_it_executes_once_and_replays_to_the_byte(way: Way, dsn: str, paid: Conn
 def test_another_input_operation_or_actor_is_refused(way: Way, dsn: str, paid: Conn) -> None:
     async def act(conn: Any) -> None:
         await pay(way, conn, input={"amount": 40, "to": "x"}, request_id="r")
-        assert await pay(way, conn, input=b'{"to":"x", "amount":4e1}', request_id="r")
+        await pay(way, conn, input=b'{"to":"x", "amount":4e1}', request_id="r")
         for other in ({"input": {"amount": 41}}, {"operation": "refund"}, {"actor": "b"}):
             told = {"input": {"amount": 40, "to": "x"}, **other}
             with pytest.raises(KeyConflict):
@@ -104,7 +103,9 @@ def test_a_failure_says_no_value_of_the_database(way: Way, dsn: str, paid: Conn)
         for _ in range(2):
             with pytest.raises(Exception, match="duplicate key"):
                 async with way.once(conn, key="dup"):
-                    await way.execute(conn, "insert into public.paid values (7777, 1), (7777, 2)")
+                    await way.execute(
+                        conn, "insert into public.paid values (7777, 1), (7777, 2)"
+                    )
         assert ("FAILED", 2) == state(paid)
         await pay(way, conn, key="dup")
 
@@ -148,10 +149,9 @@ def test_a_swallowed_error_is_never_a_success(way: Way, dsn: str, paid: Conn) ->
         with pytest.raises(ErrorSwallowed):
             async with way.once(conn) as op:
                 await way.execute(conn, "insert into public.paid values (1, 1)")
-                try:
+                with suppress(Exception):
                     await way.execute(conn, "select 1/0")
-                except Exception:
-                    op.reply({"ok": True})
+                op.reply({"ok": True})
         assert ("FAILED", 1) == state(paid)
         await pay(way, conn)
 
@@ -207,9 +207,12 @@ def test_nothing_was_replied_is_null(way: Way, dsn: str, paid: Conn) -> None:
         assert (200, b"null") == (op.response().status, op.response().body)
         async with way.once(conn) as op:
             assert op.replay is not None
-            for write in (op.reply, lambda: op.journal("t"), lambda: op.start("a")):
-                with pytest.raises(BadRequest, match="replay"):
-                    write()
+            with pytest.raises(BadRequest, match="replay"):
+                op.reply()
+            with pytest.raises(BadRequest, match="replay"):
+                op.journal("t")
+            with pytest.raises(BadRequest, match="replay"):
+                op.start("a")
 
     way.play(dsn, act)
 
@@ -242,7 +245,9 @@ def test_a_committed_processing_is_never_executed(way: Way, dsn: str, paid: Conn
 def test_an_exact_pending_row_is_executed(way: Way, dsn: str, paid: Conn) -> None:
     async def act(conn: Any) -> None:
         await pay(way, conn)
-        paid.execute("update semel.operation set status = 'PENDING', attempts = 3, reply_status = null, reply_body = null")
+        paid.execute(
+            "update semel.operation set status = 'PENDING', attempts = 3, reply_status = null, reply_body = null"
+        )
         await pay(way, conn, 2)
 
     way.play(dsn, act)
@@ -316,10 +321,8 @@ def test_without_a_key_it_is_a_plain_transaction(way: Way, dsn: str, paid: Conn)
                 raise Refused
         with pytest.raises(ErrorSwallowed):
             async with way.once(conn, key=None):
-                try:
+                with suppress(Exception):
                     await way.execute(conn, "select 1/0")
-                except Exception:
-                    pass
 
     way.play(dsn, act)
     assert (2, None) == (rows(paid), state(paid))

@@ -1,5 +1,7 @@
 """once when the connection is lost: what became of the operation is asked for, never guessed."""
 
+# ruff: noqa: ASYNC110 - what is waited for is a row of the database
+
 import asyncio
 from typing import Any
 
@@ -37,7 +39,9 @@ async def pay(way: Way, conn: Any, number: int = 1, **told: Any) -> bytes:
 
 
 @EVERY
-def test_an_answer_of_commit_that_is_lost_changes_nothing(way: Way, dsn: str, conn: Conn) -> None:
+def test_an_answer_of_commit_that_is_lost_changes_nothing(
+    way: Way, dsn: str, conn: Conn
+) -> None:
     with cut(dsn) as between:
 
         async def act(mine: Any) -> None:
@@ -83,8 +87,12 @@ def test_a_commit_that_is_still_on_its_way_is_not_known_and_not_a_failure(
     from semel.core import operations
 
     monkeypatch.setattr(
-        operations.operation_recover, "__kwdefaults__",
-        {**operations.operation_recover.__kwdefaults__, "wait": timedelta(milliseconds=50)},
+        operations.operation_recover,
+        "__kwdefaults__",
+        {
+            **(operations.operation_recover.__kwdefaults__ or {}),
+            "wait": timedelta(milliseconds=50),
+        },
     )
     way = WAYS[2]
     with cut(dsn) as between:
@@ -179,7 +187,9 @@ AWAITED = [way for way in WAYS if not way.sync]
 
 
 @pytest.mark.parametrize("way", AWAITED, ids=lambda way: way.name)
-def test_who_is_cancelled_in_the_work_leaves_the_key_free(way: Way, dsn: str, conn: Conn) -> None:
+def test_who_is_cancelled_in_the_work_leaves_the_key_free(
+    way: Way, dsn: str, conn: Conn
+) -> None:
     async def act(mine: Any) -> None:
         inside = asyncio.Event()
 

@@ -1,5 +1,7 @@
 """once in transactions that others began: taken, joined or refused with the mend."""
 
+# ruff: noqa: SIM117 - the outer block is what the inner one meets
+
 import asyncio
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +38,14 @@ def state(conn: Conn) -> tuple[str, int] | None:
 
 
 BEGINNING = [way for way in WAYS if way.name not in {"django", "django_async"}]
-IMPLICIT = {"psycopg", "session", "connection", "session_psycopg", "session_asyncpg", "connection_asyncpg"}
+IMPLICIT = {
+    "psycopg",
+    "session",
+    "connection",
+    "session_psycopg",
+    "session_asyncpg",
+    "connection_asyncpg",
+}
 
 
 async def begun(way: Way, conn: Any) -> None:
@@ -55,7 +64,9 @@ async def finished(way: Way, conn: Any, word: str) -> None:
 
 
 @pytest.mark.parametrize("way", BEGINNING, ids=lambda way: way.name)
-def test_a_transaction_that_wrote_is_refused_and_unharmed(way: Way, dsn: str, conn: Conn) -> None:
+def test_a_transaction_that_wrote_is_refused_and_unharmed(
+    way: Way, dsn: str, conn: Conn
+) -> None:
     async def act(mine: Any) -> None:
         await begun(way, mine)
         await way.execute(mine, "insert into public.paid values (1)")
@@ -143,10 +154,10 @@ def test_the_wrong_with_is_refused(dsn: str, conn: Conn) -> None:
     async def go() -> None:
         async with await psycopg.AsyncConnection.connect(dsn) as mine:
             with pytest.raises(BadRequest, match="async with"):
-                with semel.once(mine, **TOLD):  # type: ignore[attr-defined]
+                with semel.once(mine, **TOLD):
                     raise AssertionError
         with pytest.raises(BadRequest, match="`with once"):
-            async with semel.once(conn, **TOLD):  # type: ignore[attr-defined]
+            async with semel.once(conn, **TOLD):
                 raise AssertionError
 
     asyncio.run(go())
@@ -191,9 +202,12 @@ def test_asyncpgs_block_goes_on_in_another_transaction(dsn: str, conn: Conn) -> 
     told = conninfo_to_dict(dsn)
 
     async def go() -> None:
-        async with asyncpg.create_pool(
-            host=told["host"], user=told["user"], database=told["dbname"], min_size=1
-        ) as pool, pool.acquire() as mine:
+        async with (
+            asyncpg.create_pool(
+                host=told["host"], user=told["user"], database=told["dbname"], min_size=1
+            ) as pool,
+            pool.acquire() as mine,
+        ):
             with pytest.raises(Refused):
                 async with mine.transaction():
                     async with semel.once(mine, **TOLD):

@@ -21,7 +21,7 @@ MORE = {
     "connection_asyncpg": 2,
     "session": 2,
     "session_psycopg": 2,
-    "session_asyncpg": 4,
+    "session_asyncpg": 3,
 }
 UPDATE = "update public.account set balance = balance + 1 where id = 1"
 INSERT = "insert into public.transfer values (1)"

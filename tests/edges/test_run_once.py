@@ -1,5 +1,7 @@
 """run_once: the whole transaction again where the database asks for it; pools that keep their breath."""
 
+# ruff: noqa: ASYNC110, SIM117, TRY301 - blocks inside blocks, that raise
+
 import asyncio
 import threading
 from collections.abc import Callable
@@ -138,7 +140,9 @@ def test_a_lost_race_is_run_again_a_few_times(dsn: str, conn: Conn) -> None:
 
 
 def test_two_that_deadlock_both_succeed(dsn: str, conn: Conn) -> None:
-    conn.execute("create table public.account as select n as id, 0 as sum from generate_series(1, 2) n")
+    conn.execute(
+        "create table public.account as select n as id, 0 as sum from generate_series(1, 2) n"
+    )
     both = threading.Barrier(2)
     first = [True, True]
 
@@ -165,7 +169,9 @@ def test_two_that_deadlock_both_succeed(dsn: str, conn: Conn) -> None:
     for thread in threads:
         thread.join()
     assert [(2,), (2,)] == conn.execute("select sum from public.account").fetchall()
-    assert [("SUCCEEDED", 1)] * 2 == conn.execute("select status, attempts from semel.operation").fetchall()
+    assert [("SUCCEEDED", 1)] * 2 == conn.execute(
+        "select status, attempts from semel.operation"
+    ).fetchall()
 
 
 def test_a_stampede_executes_once_and_half_of_the_pool_waits(dsn: str, conn: Conn) -> None:
@@ -263,11 +269,15 @@ def test_runs_and_entries_come_with_success_alone(way: Way, dsn: str, conn: Conn
     seen = conn.execute("select agent, input from semel.runs order by agent, input").fetchall()
     assert [("mail", {"id": 1}), ("receipt", {"id": 1}), ("receipt", {"id": 2})] == seen
     entries = "select topic, payload, request_id is null from semel.journal_pending order by finished_at"
-    assert [("payments", {"id": 1}, False), ("payments", {"id": 2}, True)] == conn.execute(entries).fetchall()
+    assert [("payments", {"id": 1}, False), ("payments", {"id": 2}, True)] == conn.execute(
+        entries
+    ).fetchall()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_the_same_child_with_another_input_is_a_conflict(way: Way, dsn: str, conn: Conn) -> None:
+def test_the_same_child_with_another_input_is_a_conflict(
+    way: Way, dsn: str, conn: Conn
+) -> None:
     async def act(mine: Any) -> None:
         with pytest.raises(semel.SemelError, match="another agent or input"):
             async with way.once(mine) as op:

@@ -50,10 +50,20 @@ GOOD: dict[str, list[Any]] = {
     "p_input": [{"a": 1}, None, "x"],
     "p_results": [1],
     "p_contents": [{"r": 1}],
+    "p_identities": [
+        {"version": 2, "digest": "sha256:" + "a" * 64},
+        {"version": 1, "digest": "sha256:" + "b" * 64},
+    ],
+    "p_journal": [[{"topic": "t", "payload": {"a": 1}}]],
 }
 WORDS: dict[str, list[str]] = {
     "p_project": ["p"] * 8 + ["q"],
     "p_agent": ["a", "a", "b"],
+    "p_request": ["k1", "k1", "k2"],
+    "p_event_type": ["pay", "pay", "refund"],
+    "p_actor": ["ann", "ann", "bob"],
+    "p_mode": ["atomic", "recorded"],
+    "p_xid": ["3", "1000", "99999999"],
     "p_agents": ["a", "b"],
     "p_worker": ["w1", "w1", "w2"],
     "p_source": ["s", "api"],

@@ -17,6 +17,7 @@ from fix_world import Conn, one
 from semel import App, Run
 from semel.config import (
     ApprovalSettings,
+    LedgerSettings,
     NotifierSettings,
     Retention,
     Server,
@@ -177,6 +178,12 @@ def test_a_setting_of_a_notifier_is_documented_with_its_default() -> None:
             assert default in {"none", "the provider's"}
         else:
             assert default == _plain(field.default)
+
+
+def test_a_setting_of_a_ledger_is_documented() -> None:
+    for field in fields(LedgerSettings):
+        if field.name != "project":
+            assert documented("Ledger", field.name)[1] == "none"
 
 
 def _plain(value: Any) -> str:
@@ -342,4 +349,4 @@ def test_toml_on_a_page_is_a_configuration(tmp_path: Path) -> None:
         for block in blocks(str(page), "toml"):
             (tmp_path / "semel.toml").write_text(block)
             settings = load(environ, tmp_path)
-            assert settings.sources or settings.notifiers
+            assert settings.sources or settings.notifiers or settings.ledger

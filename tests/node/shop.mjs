@@ -6,7 +6,6 @@ import { safeRetryLink, semelHeaders, semelLink } from "../../clients/js/index.j
 const { url, link, transformer, scene, retry } = JSON.parse(process.env.SEMEL_SHOP);
 const trpc = load("@trpc/client");
 const superjson = transformer ? load("superjson").default ?? load("superjson") : undefined;
-const ten = !trpc.isTRPCClientError;
 const version = process.env.SEMEL_TRPC;
 
 const options = { url, headers: (told) => ({ "x-user": "alice", ...semelHeaders(told) }) };

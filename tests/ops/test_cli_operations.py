@@ -30,7 +30,7 @@ REPLY = Reply(status=201, headers=[("content-type", "application/json")], body=b
 
 
 def identity(request: str = BASE, raw: bytes = INPUT, operation: str = "pay") -> Identity:
-    told = {"version": 2, "digest": input_digest(raw)}
+    told: dict[str, Any] = {"version": 2, "digest": input_digest(raw)}
     return Identity(
         project=PROJECT,
         request_id=request,
@@ -212,7 +212,7 @@ def test_an_imported_operation_is_compared_as_its_system_did(
 
 
 def test_a_keyed_digest_needs_its_key(here: Semel, conn: Conn, tmp_path: Path) -> None:
-    keyed = {"version": 2, "digest": f"hmac-sha256:k1:{'0' * 64}"}
+    keyed: dict[str, Any] = {"version": 2, "digest": f"hmac-sha256:k1:{'0' * 64}"}
     told = Identity(
         project=PROJECT, request_id="r", event_type="pay", actor="alice", envelopes=[keyed]
     )

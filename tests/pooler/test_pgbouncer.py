@@ -1,18 +1,12 @@
 """Everything that Semel runs works behind PgBouncer in transaction mode."""
 
 import json
-import os
-import pwd
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from fix_bouncer import BINARY
 from fix_world import Conn, Programs, one, until
 from semel.config import Source
 from semel.core import runs
@@ -20,7 +14,6 @@ from semel.db.execute import run
 from semel.db.pool import connect
 from web import Web, settings, web
 
-BINARY = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 RUNS = 300
 
 pytestmark = pytest.mark.skipif(
@@ -31,61 +24,6 @@ _KILL = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where datname = current_database() and application_name like 'semel-%' limit 1
 """
-#: Three sessions for everybody: each statement may come to another one.
-CONFIG = """
-[databases]
-* = host={host} port={port} user={user}
-
-[pgbouncer]
-pool_mode = transaction
-default_pool_size = 3
-max_client_conn = 100
-auth_type = any
-listen_addr =
-unix_socket_dir = {home}
-listen_port = 6432
-logfile = {home}/log
-pidfile = {home}/pid
-"""
-
-
-@pytest.fixture
-def bouncer(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The conninfo of the test's database behind a PgBouncer of its own."""
-    told = conninfo_to_dict(dsn)
-    # It refuses to be root, and must enter the server's socket folder: it runs as its owner.
-    owner = pwd.getpwuid(Path(str(told["host"])).stat().st_uid)
-    switch: Any = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-    home = Path(os.environ["SEMEL_TEST_HOME"]) / f"bouncer-{os.getpid()}"
-    home.mkdir(exist_ok=True)
-    home.chmod(0o755)
-    config = home / "pgbouncer.ini"
-    config.write_text(CONFIG.format(home=home, **told))
-    if os.geteuid() == 0:
-        shutil.chown(home, owner.pw_name)
-    else:
-        switch = {}
-    assert BINARY
-    process = subprocess.Popen(
-        [BINARY, "-q", str(config)], cwd="/", stderr=subprocess.DEVNULL, **switch
-    )
-    pooled = make_conninfo(dsn, host=str(home), port=6432)
-    try:
-        until(lambda: process.poll() is not None or _answers(pooled))
-        assert process.poll() is None, (home / "log").read_text()
-        yield pooled
-    finally:
-        process.terminate()
-        process.wait(20)
-        shutil.rmtree(home)
-
-
-def _answers(dsn: str) -> bool:
-    try:
-        with connect(dsn, prepare=False) as conn:
-            return bool(one(conn, "select true"))
-    except psycopg.OperationalError:
-        return False
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
 """Two requests under one key at the same moment: one executes, whatever becomes of it."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
 
 import pytest
 
-from fix_world import Conn, one, until_blocked
+from beside import Beside, blocked
+from fix_world import Conn, one
 from keyed import (
     DONE,
     LONG,
@@ -28,7 +28,6 @@ from semel.db.pool import connect
 
 pytestmark = pytest.mark.timeout(TIMEOUT)
 
-T = TypeVar("T")
 SHORT = timedelta(milliseconds=50)
 
 
@@ -38,29 +37,6 @@ def other(dsn: str) -> Iterator[Conn]:
         yield connection
 
 
-class Beside:
-    """What another connection does meanwhile, in a thread."""
-
-    def __init__(self, conn: Conn, act: Callable[[Conn], Any]) -> None:
-        self._said: list[Any] = []
-
-        def do() -> None:
-            try:
-                self._said.append(act(conn))
-            except BaseException as error:  # noqa: BLE001 - handed over
-                self._said.append(error)
-
-        self._thread = threading.Thread(target=do, daemon=True)
-        self._thread.start()
-
-    def said(self) -> Any:
-        self._thread.join(30)
-        [answer] = self._said
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-
 @contextmanager
 def executing(conn: Conn, request: Identity | None = None) -> Iterator[Begun]:
     """A claim that is not committed yet; who enters says how it ends."""
@@ -68,13 +44,6 @@ def executing(conn: Conn, request: Identity | None = None) -> Iterator[Begun]:
     begun = begin(conn, request)
     assert "claimed" == begun.outcome
     yield begun
-
-
-def blocked(conn: Conn, other: Conn, act: Callable[[Conn], T]) -> Beside:
-    """*act* on *other*, which waits for what *conn* holds."""
-    beside = Beside(other, act)
-    until_blocked(conn, other.info.backend_pid)
-    return beside
 
 
 def wait_and_execute(conn: Conn) -> Begun:

@@ -1,6 +1,6 @@
 """The journal of an operation: with its success, in the order of commits, and nothing of a failure or a replay."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +17,9 @@ from semel.core.operations import (
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.errors import BadRequest, TransactionEnded
-from semel.model import Json
+
+if TYPE_CHECKING:
+    from semel.model import Json
 
 REPLY = Reply(status=200, headers=[], body=b"1")
 TOUCH = "update public.stock set left_ = left_ - 1 where id = 1"

@@ -29,7 +29,7 @@ from semel.db.execute import run
 from semel.errors import BadKey, BadRequest, TransactionEnded
 
 V1 = envelope(1, version=1)
-REPLIED = {"reply_status": 200, "reply_headers": "[]", "reply_body": b"1"}
+REPLIED: dict[str, Any] = {"reply_status": 200, "reply_headers": "[]", "reply_body": b"1"}
 
 # -- the table C4 ----------------------------------------------------------------------------
 
@@ -283,6 +283,13 @@ def test_a_keyed_digest_is_compared_under_its_own_key(conn: Conn) -> None:
     assert "mismatch" == met(keyed[1], keyed[2])
 
 
+def test_an_identity_that_is_null_matches_nothing(conn: Conn) -> None:
+    put(conn, status="SUCCEEDED", **REPLIED)
+    call = "select outcome from semel.operation_begin('p', 'k', 'pay', 'ann', array[%s, null]::jsonb[])"
+    assert "mismatch" == one(conn, call, json.dumps(envelope(2)))
+    assert "replay" == one(conn, call, json.dumps(envelope(1)))
+
+
 def test_more_in_an_envelope_than_we_know_does_no_harm(conn: Conn) -> None:
     put(conn, payload=json.dumps({**envelope(), "by": "x"}), status="SUCCEEDED", **REPLIED)
     assert "replay" == begin(conn).outcome
@@ -295,7 +302,7 @@ def test_more_in_an_envelope_than_we_know_does_no_harm(conn: Conn) -> None:
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_another_isolation_is_refused(conn: Conn, level: str) -> None:
     succeed(conn)
-    conn.execute(f"begin isolation level {level}")  # type: ignore[call-overload]
+    conn.execute(f"begin isolation level {level}")
     assert "isolation" == begin(conn).outcome
     assert "isolation" == begin(conn, join=True).outcome
     conn.execute("rollback")
@@ -321,7 +328,7 @@ def test_its_own_claim_is_in_flight(conn: Conn) -> None:
 
 @pytest.mark.parametrize("timeout", ["0", "1234ms", "2s"])
 def test_lock_timeout_is_what_it_was(conn: Conn, timeout: str) -> None:
-    conn.execute(f"set lock_timeout = '{timeout}'")  # type: ignore[call-overload]
+    conn.execute(f"set lock_timeout = '{timeout}'")
     with conn.transaction():
         before = one(conn, "show lock_timeout")
         close(conn, begin(conn))

@@ -5,7 +5,7 @@ Settings: what semel.toml and SEMEL_* say, read once at start and refused whole 
 Nothing here opens a connection, and no secret is ever written down or shown.
 """
 
-from semel.config.ledger import DigestKey, LedgerSettings
+from semel.config.ledger import LedgerSettings
 from semel.config.notifiers import ApprovalSettings, NotifierSettings
 from semel.config.reading import load
 from semel.config.secret import Secret
@@ -19,6 +19,7 @@ from semel.config.settings import (
     Unit,
     WorkerSettings,
 )
+from semel.model import DigestKey
 
 __all__ = [
     "ApprovalSettings",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from semel.config.secret import Secret, dereference
 from semel.config.settings import PROJECT
 from semel.config.values import known, matches, table
 from semel.errors import BadConfig
+from semel.model import DigestKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +25,6 @@ KID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 #: Live at a time: one, and while it is rotated the one before.
 KEYS_MAX = 2
 KEY_BYTES_MIN = 32
-
-
-@dataclass(frozen=True, slots=True)
-class DigestKey:
-    """A key that digests are made with. repr never shows it."""
-
-    kid: str  # its name, which stands in each digest
-    secret: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from semel.config.hmac import HmacSettings
 from semel.config.ledger import read_ledgers
 from semel.config.notifiers import ApprovalSettings, read_notifiers
+from semel.config.proof import check_secrets
 from semel.config.secret import Secret, dereference
 from semel.config.settings import Retention, Server, Settings, Source, WorkerSettings
 from semel.config.values import known, read, table
@@ -56,12 +58,15 @@ _EXTRAS = frozenset(
     )
 )
 
-#: Settings of a source that only one channel heeds.
+#: Settings of a source that only some channels heed.
 _OWN = {
-    "resolved_grace": "alertmanager",
-    "run_on": "alertmanager",
-    "unit": "alertmanager",
-    "require_key": "api",
+    "resolved_grace": ("alertmanager",),
+    "run_on": ("alertmanager",),
+    "unit": ("alertmanager",),
+    "require_key": ("api",),
+    "hmac": ("hmac",),
+    "window": ("slack", "standard", "stripe"),
+    "content_window": ("gitea", "github", "hmac"),
 }
 #: Settings of a source that are known, and that nothing heeds yet.
 _LATER = frozenset({"events", "reminder", "when"})
@@ -212,17 +217,36 @@ def _sources(
             if key not in values:
                 raise BadConfig(f"{at} has no {key}: add {key} = ...")
         own = _secrets(at, values.pop("secrets", []), environ, unread=not secrets)
+        signing = _hmac(name, values["hmac"]) if "hmac" in values else None
         read_values = {
-            key: read(f"{at} {key}", types[key], value) for key, value in values.items()
+            key: read(f"{at} {key}", types[key], value)
+            for key, value in values.items()
+            if key != "hmac"
         }
-        for key, channel in _OWN.items():
-            if key in values and values["channel"] != channel:
+        for key, channels in _OWN.items():
+            if key in values and values["channel"] not in channels:
                 raise BadConfig(
-                    f"{at} {key} is a setting of channel {channel}, and this is a source of"
-                    f" {values['channel']}: leave it out"
+                    f"{at} {key} is a setting of channel {', '.join(channels)}, and this is a"
+                    f" source of {values['channel']}: leave it out"
                 )
-        found.append(Source(name=name, secrets=own, **read_values))
+        source = Source(name=name, secrets=own, hmac=signing, **read_values)
+        if not own and source.authenticate != "none":
+            raise BadConfig(
+                f'{at} has no secrets: add secrets = ["env:NAME"], or authenticate = "none" if'
+                " whoever reaches the server may post to it"
+            )
+        if secrets:
+            check_secrets(at, source)
+        found.append(source)
     return found
+
+
+def _hmac(name: str, told: Any) -> HmacSettings:
+    at = f"[sources.{name}.hmac]"
+    types = {key: kind for key, kind in _types(HmacSettings).items() if key != "source"}
+    known(at, table(at, told), types)
+    values = {key: read(f"{at} {key}", types[key], value) for key, value in told.items()}
+    return HmacSettings(source=name, **values)
 
 
 def _secrets(
@@ -256,5 +280,5 @@ def _names(section: str, key: str) -> tuple[str, ...]:
     )
 
 
-def _types(kind: _Section | type[Source]) -> dict[str, str]:
+def _types(kind: _Section | type[Source | HmacSettings]) -> dict[str, str]:
     return {each.name: str(each.type) for each in fields(kind)}

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from semel.config.hmac import HmacSettings
 from semel.config.notifiers import ApprovalSettings
 from semel.config.secret import described
 from semel.config.url import Url
@@ -26,7 +27,21 @@ if TYPE_CHECKING:
     from semel.config.notifiers import NotifierSettings
     from semel.config.secret import Secret
 
-Channel = Literal["alertmanager", "telegram", "api"]
+Channel = Literal[
+    "alertmanager",
+    "api",
+    "cloudevents",
+    "discord",
+    "gitea",
+    "github",
+    "hmac",
+    "line",
+    "slack",
+    "standard",
+    "stripe",
+    "telegram",
+]
+Authenticate = Literal["secret", "none"]
 RunOn = Literal["firing", "firing+resolved"]
 Unit = Literal["notification", "alert"]
 
@@ -52,12 +67,16 @@ class Source:
     project: str = "default"
     secrets: tuple[
         Secret, ...
-    ] = ()  # any of them; two while one is rotated; none: loopback only
+    ] = ()  # any of them; two while one is rotated; none: loopback, or authenticate = "none"
+    authenticate: Authenticate = "secret"  # none: whoever reaches the server may post
     priority: int = 5  # 0 (last) to 9 (first)
     resolved_grace: timedelta = timedelta(seconds=120)  # alertmanager: the fold's grace
     run_on: RunOn = "firing"  # alertmanager
     unit: Unit = "notification"  # alertmanager: one event each, or one for each changed alert
     require_key: bool = False  # api: refuse a request without an Idempotency-Key
+    window: timedelta = timedelta(minutes=5)  # slack, standard, stripe: age of a signature
+    content_window: timedelta | None = None  # gitea, github, hmac; None: as long as an id
+    hmac: HmacSettings | None = None  # hmac: how it signs, and where its id is
 
     def __post_init__(self) -> None:
         at = f"[sources.{self.name}]"
@@ -66,6 +85,20 @@ class Source:
         matches(at, "agent", self.agent, AGENT, "1 to 128 of A-Z, a-z, 0-9, _, . and -")
         within(f"{at} priority", self.priority, 0, 9)
         within(f"{at} resolved_grace", self.resolved_grace, timedelta(0), timedelta(days=1))
+        within(f"{at} window", self.window, timedelta(seconds=1), timedelta(days=1))
+        if self.content_window is not None:
+            most = timedelta(days=36_500)
+            within(f"{at} content_window", self.content_window, timedelta(0), most)
+        if (self.channel == "hmac") != (self.hmac is not None):
+            raise BadConfig(
+                f"{at} hmac: a source of channel hmac says how it signs, as in"
+                ' hmac = { header = "X-Signature" }, and no other does'
+            )
+        if self.authenticate == "none" and self.secrets:
+            raise BadConfig(
+                f'{at} has secrets and authenticate = "none": leave out one, or nobody can say'
+                " whether the secrets are asked for"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +248,7 @@ class Settings:
                 " could move the clock; unset it, or listen on 127.0.0.1"
             )
         for source in self.sources.values():
-            if not source.secrets:
+            if not source.secrets and source.authenticate != "none":
                 raise BadConfig(
                     f"[sources.{source.name}] has no secrets while [server] host is"
                     f" {self.server.host!r}: anyone could post to it; add"
@@ -237,7 +270,12 @@ class Settings:
             "pooler": self.pooler,
             "public_url": self.links,
             "testing": self.testing,
-            "sources": {source.name: plain(source) for source in self.sources.values()},
+            "sources": {
+                source.name: {
+                    key: value for key, value in plain(source).items() if value != "never"
+                }
+                for source in self.sources.values()
+            },
             "worker": plain(self.worker),
             "server": plain(self.server),
             "retention": plain(self.retention),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "ms": 0.001}
 #: A type that allows only some words, by the name it has in the settings.
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "Channel": ("alertmanager", "telegram", "api"),
+    "Channel": (
+        *("alertmanager", "api", "cloudevents", "discord", "gitea", "github", "hmac", "line"),
+        *("slack", "standard", "stripe", "telegram"),
+    ),
+    "Authenticate": ("secret", "none"),
+    "Algorithm": ("sha256", "sha384", "sha512", "sha1"),
+    "Encoding": ("hex", "base64", "base64url"),
+    "KeyForm": ("text", "hex", "base64"),
+    "TimeUnit": ("s", "ms"),
     "RunOn": ("firing", "firing+resolved"),
     "Unit": ("notification", "alert"),
     "Kind": ("webhook", "telegram", "slack", "line"),
@@ -111,7 +119,7 @@ def _plain(value: Any) -> Any:
         return shown(value)
     if isinstance(value, tuple):
         return [secret.reference for secret in value]
-    return value
+    return plain(value) if is_dataclass(value) else value
 
 
 def _truth(name: str, value: Any, *, worded: bool) -> bool:

@@ -117,7 +117,7 @@ def number(value: float) -> int | float | Written:
         ValueError: NaN or an infinity.
     """
     size = abs(value)
-    if value.is_integer():
+    if value % 1 == 0:
         return int(value) if size <= INTEGER_MAX else Written(_ecmascript(value))
     if FRACTION_MIN <= size < math.inf:
         return value

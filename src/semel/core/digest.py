@@ -23,8 +23,8 @@ from semel.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from semel.config import DigestKey
     from semel.core.form import FormPart
+    from semel.model import DigestKey
 
 _DIGEST = re.compile(r"(?:sha256|hmac-sha256:(?P<kid>[^:]+)):[0-9a-f]{64}")
 Spell: TypeAlias = "Callable[[Version], bytes]"

@@ -87,6 +87,10 @@ def offered(offer: Offer) -> dict[str, Any]:
         event["unique"] = offer.unique
     if offer.correlation is not None:
         event["correlation"] = offer.correlation
+    if offer.content is not None:
+        event["content"] = offer.content
+    if offer.window is not None:
+        event["window"] = f"{offer.window.total_seconds()} seconds"
     return event
 
 

@@ -54,9 +54,9 @@ def list_operations(
         " || jsonb_build_object('result', case when o.reply_bytes <= %s then o.result end)"
     )
     return Call(
-        "select "
+        "select "  # noqa: S608 - literals
         + _FIELDS
-        + (result if results else "")  # noqa: S608 - literals
+        + (result if results else "")
         + " from semel.operation_newest(%s, %s, %s, %s, %s) as n join semel.operations as o"
         " on o.project_id = %s and o.request_id = n.request_id"
         " order by n.created_at desc, n.request_id desc",
@@ -76,8 +76,8 @@ def list_operations(
 def show_operation(project: str, request_id: str) -> Call[Record | None]:
     """One operation, with what identifies its input, its reply, and what was judged of it."""
     return Call(
-        "select "
-        + _FIELDS  # noqa: S608 - literals
+        "select "  # noqa: S608 - literals
+        + _FIELDS
         + " || jsonb_build_object('payload', o.payload, 'reply_headers', o.reply_headers,"
         " 'result', o.result, 'judgements', (select coalesce(jsonb_agg(jsonb_build_object("
         "   'judgement_id', j.judgement_id, 'judged_at', j.judged_at, 'judged_by', j.judged_by,"

@@ -128,7 +128,7 @@ def operation_begin(
     return Call(
         "select outcome, attempts, xid, reply_status, reply_headers::text, reply_body,"
         " payload::text, error, completed_at"
-        " from semel.operation_begin(%s, %s, %s, %s, %s::text[]::jsonb[], %s, %s, %s, %s, %s)",
+        " from semel.operation_begin(%s, %s, %s, %s, %s::text::jsonb[], %s, %s, %s, %s, %s)",
         (*_who(identity), wait, join, mode, holder, now),
         _begun,
     )
@@ -240,7 +240,7 @@ def operation_recover(
     return Call(
         "select outcome, attempts, reply_status, reply_headers::text, reply_body,"
         " payload::text, error, completed_at"
-        " from semel.operation_recover(%s, %s, %s, %s, %s::text[]::jsonb[],"
+        " from semel.operation_recover(%s, %s, %s, %s, %s::text::jsonb[],"
         " %s, %s, %s, %s, %s, %s)",
         (*_who(identity), attempt, xid, code, _kept(error), wait, now),
         _recovered,
@@ -285,13 +285,14 @@ def operation_release(
 
 
 def _who(identity: Identity) -> tuple[Any, ...]:
-    envelopes = [json.dumps(envelope) for envelope in identity.envelopes]
+    # As PostgreSQL writes an array: drivers take a list apart, at the cost of all other arguments.
+    texts = (json.dumps(json.dumps(envelope)) for envelope in identity.envelopes)
     return (
         identity.project,
         identity.request_id,
         identity.event_type,
         identity.actor,
-        envelopes,
+        f"{{{','.join(texts)}}}",
     )
 
 

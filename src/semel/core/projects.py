@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_projects() -> Call[list[str]]:
-    """Every project that an event, delivery, run, operation, source or worker is of, by name."""
+    """Every project that something is of, or somebody works in, by name."""
     # One probe for each project, however much it holds.
     return Call(
         "with recursive e(p) as ("
@@ -36,8 +36,13 @@ def list_projects() -> Call[list[str]]:
         "  select min(project_id) from semel.operations"
         "  union all select (select min(n.project_id) from semel.operations as n"
         "    where n.project_id > o.p) from o where o.p is not null"
+        "), j(p) as ("
+        "  select min(project_id) from semel.journal"
+        "  union all select (select min(n.project_id) from semel.journal as n"
+        "    where n.project_id > j.p) from j where j.p is not null"
         ") select p from e where p is not null union select p from r where p is not null"
         " union select p from d where p is not null union select p from o where p is not null"
+        " union select p from j where p is not null union select project_id from semel.consumers"
         " union select project_id from semel.sources union select project_id from semel.workers"
         " order by 1",
         (),

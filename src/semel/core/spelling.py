@@ -64,19 +64,19 @@ def spelled(raw: bytes, version: Version, decode: Decode) -> bytes:
     strict = decode == "strict"
     text = _text(raw, decode)
     numbers = _Numbers(strict=strict)
-    single = _single if strict else dict
     wide = is_wide(text) or ("\\" in text and "\\u" in text)
 
     def inside(members: list[Member]) -> dict[str, Any]:
-        if len(members) < MANY:
-            value = dict(arranged(members, version, wide=wide))
-            return value if len(value) == len(members) else single(members)
-        if len({name for name, _ in members}) < len(members):
-            members = list(single(members).items())
-        return Members(arranged(members, version, wide=wide))
+        if len(members) >= MANY and len({name for name, _ in members}) == len(members):
+            return Members(arranged(members, version, wide=wide))
+        value = dict(arranged(members, version, wide=wide))
+        if strict and len(value) < len(members):
+            _single(members)
+        return value
 
-    tree = _parsed(text, raw, numbers, inside)
-    canonical = written(tree, odd=numbers.odd, clean=_is_long(text) and "\\" not in text)
+    long = _is_long(text)
+    tree = _parsed(text, raw, numbers, inside, long=long)
+    canonical = written(tree, odd=numbers.odd, clean=long and "\\" not in text)
     try:
         return utf8(canonical, 2 if strict else version)
     except ValueError as bad:
@@ -118,10 +118,14 @@ def _is_long(text: str) -> bool:
 
 
 def _parsed(
-    text: str, raw: bytes, numbers: _Numbers, inside: Callable[[list[Member]], dict[str, Any]]
+    text: str,
+    raw: bytes,
+    numbers: _Numbers,
+    inside: Callable[[list[Member]], dict[str, Any]],
+    *,
+    long: bool,
 ) -> Any:
     """The value of *text*, each object made by *inside*."""
-    long = _is_long(text)
     whole = numbers.integer if long or _DIGITS_RUN in raw.translate(_DIGITS) else None
     try:
         value = json.loads(

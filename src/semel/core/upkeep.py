@@ -63,6 +63,15 @@ def purge_take(project: str, *, now: datetime | None = None) -> Call[bool]:
     )
 
 
+def content_expire(project: str, *, now: datetime | None = None) -> Call[int]:
+    """
+    Forget contents past their window, a batch; answers how many.
+
+    Source: sql/functions/contents.sql, content_expire.
+    """
+    return Call("select semel.content_expire(%s, p_now => %s)", (project, now), _count)
+
+
 def dedupe_expire(project: str, memory: timedelta, *, now: datetime | None = None) -> Call[int]:
     """
     Forget ids past their memory, a thousand at most; answers how many.

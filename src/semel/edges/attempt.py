@@ -19,27 +19,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from semel.core import journals, operations, seals
-from semel.core.agents import agent_wake
 from semel.core.operations import Reply
 from semel.db.execute import translated
-from semel.db.ledger.drive import pause
 from semel.db.ledger.driver import RolledBack
 from semel.db.ledger.permits import permit
 from semel.db.stops import stop_here
-from semel.db.wake import Bell
 from semel.edges import told
+from semel.edges.aftermath import Aftermath
+from semel.edges.refused import refused
 from semel.edges.tally import MET, TALLY
+from semel.edges.waking import wakes
 from semel.errors import (
     DatabaseUnreachable,
     ErrorSwallowed,
-    InFlight,
     KeyConflict,
-    LegacyUnverifiable,
     LostRace,
-    NeedsReconcile,
     ResultNotKept,
     TransactionEnded,
-    TransactionUnfit,
     UnknownOutcome,
 )
 
@@ -47,37 +43,12 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from semel.core.call import Call
-    from semel.core.operations import Begun, Recovered
+    from semel.core.operations import Begun
     from semel.core.seals import Seal, Store
     from semel.db.ledger.driver import Driver
     from semel.edges.identity import Asked
     from semel.edges.operation import Operation
     from semel.edges.tally import Outcome
-    from semel.errors import SemelError
-
-#: Tries to ask another connection what became of a COMMIT, and the pauses between them.
-ASK_PAUSES_SECONDS = (0.0, 0.2, 1.0, 3.0)
-
-_BELL = Bell()
-_REFUSED: dict[str, tuple[type[SemelError], str]] = {
-    "mismatch": (KeyConflict, "the key was used with another input"),
-    "procedure": (KeyConflict, "the key was used for another operation"),
-    "actor": (KeyConflict, "the key was used by another actor"),
-    "foreign": (KeyConflict, "the key belongs to a row of another system"),
-    "version": (LegacyUnverifiable, "the row's digest is of a version or key not known here"),
-    "legacy": (LegacyUnverifiable, "the row has no digest to compare"),
-    "in_flight": (InFlight, "the same request is being executed"),
-    "unknown": (NeedsReconcile, "the operation began, and nobody knows how it ended"),
-    "gone": (ResultNotKept, "the operation was executed, its result is not kept"),
-    "written": (TransactionUnfit, "the transaction has written already"),
-    "isolation": (TransactionUnfit, "the transaction is not READ COMMITTED"),
-}
-
-
-def refused(begun: Begun) -> SemelError:
-    """Why a request that met *begun* is neither executed nor replayed."""
-    kind, sentence = _REFUSED[begun.outcome]
-    return kind(sentence)
 
 
 class Attempt:
@@ -145,23 +116,24 @@ class Attempt:
         begun = await driver.claim(
             operations.operation_begin(asked.identity, wait=None, join=join)
         )
-        begun = await self._under(asked, begun)
+        begun = await self._under(asked, begun, join=join)
         if begun.outcome != "in_flight" or not self._wait:
             return begun
         with permit(driver.pool) as granted:
-            if granted:
-                # join: the first call saw that nothing was written, and its try has left an id.
-                call = operations.operation_begin(self._identity, wait=self._wait, join=True)
-                begun = await driver.again(call)
-        return await self._under(asked, begun)
+            if not granted:
+                return begun
+            # join: the first call saw that nothing was written, and its try has left an id.
+            call = operations.operation_begin(self._identity, wait=self._wait, join=True)
+            begun = await driver.again(call)
+        return await self._under(asked, begun, join=True)
 
-    async def _under(self, asked: Asked, begun: Begun) -> Begun:
+    async def _under(self, asked: Asked, begun: Begun, *, join: bool) -> Begun:
         """*begun*, asked once more with the digest that the row has."""
         more = asked.under(begun.payload) if begun.outcome == "version" else None
         if more is None:
             return begun
         self._asked = more
-        call = operations.operation_begin(more.identity, wait=None, join=self._driver.join)
+        call = operations.operation_begin(more.identity, wait=None, join=join)
         return await self._driver.again(call)
 
     # -- the end ----------------------------------------------------------------------------
@@ -202,12 +174,11 @@ class Attempt:
             await self._raised(refused)
             raise refused
         elif self._op.failure is not None:
-            await self._fail(self._op.failure.code, self._op.failure.message, None)
+            await self._fail(self._op.failure, None)
             self._op.end()
         else:
             await self._succeed()
             self._op.end()
-            await self._wake()
 
     async def abort(self) -> None:
         """Nothing is to remain of it."""
@@ -233,8 +204,7 @@ class Attempt:
         if self._driver.state() == "closed" and told.is_lost(error):
             await self._driver.abort()
             raise DatabaseUnreachable("the connection was lost; nothing was kept") from error
-        failure = told.of(error)
-        await self._fail(failure.code, failure.message, error)
+        await self._fail(told.of(error), error)
 
     def _joins(self) -> bool:
         """Whether the caller's transaction can still say that it failed."""
@@ -244,12 +214,14 @@ class Attempt:
         state = self._driver.state()
         if state == "aborted":
             await self._swallowed()
-        if state in ("idle", "ended", "closed") and not (self._asked is None and state == "idle"):
+        if state in ("idle", "ended", "closed") and not (
+            self._asked is None and state == "idle"
+        ):
             await self._ended(None)
         try:
             calls = await self._last()
             stop_here("ledger.commit.before")
-            await self._driver.seal(*calls)
+            await self._driver.seal(*calls, wakes=wakes(self._op))
             stop_here("ledger.commit.after")
         except Exception as error:  # noqa: BLE001 - judged there
             await self._unsealed(error)
@@ -309,17 +281,18 @@ class Attempt:
                 raise UnknownOutcome("the connection was lost at COMMIT") from error
             raise error
         if state in ("open", "aborted") or self._driver.join:
-            failure = told.of(error)
-            await self._fail(failure.code, failure.message, error)
+            await self._fail(told.of(error), error)
             raise error
         await self._look_up(error, refused=state != "closed")
 
     async def _swallowed(self, error: Exception | None = None) -> None:
-        raised = ErrorSwallowed("the transaction is aborted, and the work ended as if it were not")
+        raised = ErrorSwallowed(
+            "the transaction is aborted, and the work ended as if it were not"
+        )
         if self._asked is None:
             await self._driver.abort()
         else:
-            await self._fail(raised.code, str(raised), error)
+            await self._fail(told.of(raised), error)
         raise raised from error
 
     async def _ended(self, error: Exception | None) -> None:
@@ -329,10 +302,10 @@ class Attempt:
         )
         await self._driver.abort()
         if self._asked is not None:
-            await self._record(raised.code, str(raised))
+            await self._aftermath.record(told.of(raised))
         raise raised from error
 
-    async def _fail(self, code: str, message: str, error: Exception | None) -> None:
+    async def _fail(self, failure: told.Told, error: Exception | None) -> None:
         """
         FAILED, durably where it can be.
 
@@ -345,77 +318,54 @@ class Attempt:
             return
         if self._driver.state() in ("open", "aborted"):
             try:
-                if await self._driver.fail(self._failed(told.Told(code, message))) == "won":
+                if await self._driver.fail(self._failed(failure)) == "won":
                     return
-            except Exception as second:
+            except Exception as second:  # noqa: BLE001 - the connection cannot say it; see below
                 if told.is_race(second):
                     await self._driver.abort()
                     raise LostRace(told.of(second).message) from error or second
         await self._driver.abort()
         if self._driver.join:
             return
-        found = await self._record(code, message)
+        found = await self._aftermath.record(failure)
         if found is not None and found.outcome == "other":
             raise TransactionEnded(
                 "the work ended the transaction that it was given, and then failed"
             ) from error
 
-    async def _record(self, code: str, message: str) -> Recovered | None:
-        """FAILED by way of another connection; None where none can be had."""
-        try:
-            return await self._ask(code, message)
-        except Exception:  # noqa: BLE001 - the caller has an error to raise already
-            return None
-
     async def _look_up(self, error: Exception, *, refused: bool) -> None:
-        """COMMIT was sent: have the reply if it came through."""
+        """
+        COMMIT was sent: have the reply if it came through.
+
+        Raises:
+            Exception: *error* where the server *refused*; what it means otherwise.
+        """
         await self._driver.abort()
-        failure = told.of(error)
+        aftermath = self._aftermath
         try:
-            found = await self._ask(failure.code, failure.message)
+            found = await aftermath.learn(told.of(error))
+            if found.outcome == "succeeded" and found.reply is None:
+                ours = await aftermath.committed()
         except Exception:  # noqa: BLE001 - whatever it is, the outcome stays unknown
             raise UnknownOutcome("the connection was lost at COMMIT") from error
-        if found.outcome == "succeeded":
-            if found.reply is None and not self._kept()[1]:
-                raise ResultNotKept("the operation was executed, its result is not kept")
-            if found.reply is not None and found.attempts != self._op.attempts:
-                self._op.replay = self._opened(found.reply)
-            return
-        if found.outcome != "recorded":
+        if found.outcome == "recorded":
+            if refused:
+                raise error
+            raise DatabaseUnreachable(
+                "the connection was lost at COMMIT, and nothing was committed"
+            ) from error
+        if found.outcome != "succeeded":
             raise UnknownOutcome("the connection was lost at COMMIT") from error
-        if refused:
-            raise error
-        raise DatabaseUnreachable(
-            "the connection was lost at COMMIT, and nothing was committed"
-        ) from error
+        if found.reply is not None:
+            reply = self._opened(found.reply)
+            if reply != self._op.kept[0]:  # ours came to nothing, and another one executed it
+                self._op.attempts, self._op.replay = found.attempts, reply
+        elif not ours:
+            raise ResultNotKept("the operation was executed, its result is not kept") from error
 
-    async def _ask(self, code: str, message: str) -> Recovered:
-        call = operations.operation_recover(
-            self._identity, self._op.attempts or 0, self._xid, code=code, error=message
-        )
-        for seconds in ASK_PAUSES_SECONDS:
-            try:
-                await pause(seconds, asynchronous=self._driver.asynchronous)
-                return await self._driver.elsewhere(call)
-            except Exception as error:
-                if not told.is_lost(error):
-                    raise
-                lost = error
-        raise lost
-
-    async def _wake(self) -> None:
-        """Tell idle workers and consumers; they would find it by themselves."""
-        op = self._op
-        if self._driver.state() != "idle":
-            return  # it would be part of a transaction, and told with its commit
-        calls: list[Call[Any]] = []
-        if agents := _BELL.due([agent for agent in op.agents]):
-            calls.append(agent_wake(agents))
-        if op.notes and _BELL.due([f"journal:{op.project}"]):
-            calls.append(journals.journal_wake([op.project]))
-        with suppress(Exception):
-            for call in calls:
-                await self._driver.send(call)
+    @property
+    def _aftermath(self) -> Aftermath:
+        return Aftermath(self._driver, self._identity, self._op.attempts or 0, self._xid)
 
     @property
     def _identity(self) -> operations.Identity:

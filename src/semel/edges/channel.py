@@ -2,7 +2,8 @@
 The seam of a channel: what a request is, and what a channel makes of it.
 
 A channel is one pure function, `read(request, source)`. It verifies first and reads second, and
-answers with offers or with an Alertmanager notification. What it refuses it raises from the one
+answers with offers, with an Alertmanager notification, or with a reply, where its provider must
+hear something of its own. What it refuses it raises from the one
 tree of errors; what is authentic but unusable it answers as a quarantined offer, so that the
 sender stops and an operator can see it. A channel opens nothing, logs nothing and knows no
 other channel; the ingress carries out what it says.
@@ -11,12 +12,13 @@ other channel; the ingress carries out what it says.
 from __future__ import annotations
 
 import hmac
+import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from semel.errors import NotAuthentic
+from semel.errors import BadRequest, NotAuthentic
 from semel.model import Alert, Json, Offer
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 HEADER_CHARS_MAX = 500
 HEADERS_MAX = 64
 REASON_CHARS_MAX = 500
+#: A provider's id of an event; one beyond it is no id.
+ID_CHARS_MAX = 1024
+#: Events of one request.
+EVENTS_MAX = 1000
 #: Secrets whose forms in a header are remembered.
 SECRETS_MAX = 256
 
@@ -41,6 +47,8 @@ _KEPT = frozenset(
         "idempotency-key",
         "idempotency_key",
         "user-agent",
+        "svix-id",
+        "svix-timestamp",
         "webhook-id",
         "webhook-timestamp",
         "x-line-retry-key",
@@ -52,6 +60,7 @@ _KEPT_PREFIXES = (
     "x-forgejo-",
     "x-github-",
     "x-gitea-",
+    "x-gogs-",
     "x-hub-",
     "x-line-",
     "x-slack-",
@@ -85,10 +94,37 @@ class Request:
     local: bool  # sent by a program on this machine, and not through a proxy or a browser
     now: datetime | None = None  # a test's clock; None: the real one
     admitted: bool = False  # it was verified when it came, and is read again from the store
+    query: bytes = b""  # what follows the ? of its URL, never kept
 
     def values(self, name: str) -> list[str]:
         """What every line of the header *name* says."""
         return [value for header, value in self.headers if header == name]
+
+    def first(self, *names: str) -> str | None:
+        """
+        The only line of the first of *names* that is there; None if none is.
+
+        Raises:
+            BadRequest: it is there more than once, so it says nothing.
+        """
+        for name in names:
+            lines = self.values(name)
+            if len(lines) > 1:
+                raise BadRequest(f"there are {len(lines)} lines of {name}; there must be one")
+            if lines:
+                return lines[0]
+        return None
+
+    @property
+    def media(self) -> str:
+        """What its body is said to be, in lower case and without parameters; '' if it is not."""
+        lines = self.values("content-type")
+        return lines[0].partition(";")[0].strip().lower() if lines else ""
+
+    @property
+    def at(self) -> float:
+        """When it came, in unix seconds: signatures are old or not by the ingress's clock."""
+        return time.time() if self.now is None else self.now.timestamp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +136,18 @@ class Notification:
     unusable: str | None = None  # which are not, and why
 
 
-Reading: TypeAlias = list[Offer] | Notification
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a provider must hear, whatever becomes of the events that came with it."""
+
+    status: int = 200
+    body: bytes | None = b""  # None: what became of its events, as JSON
+    media: str | None = None  # None: of no body
+    headers: tuple[tuple[str, str], ...] = ()
+    offers: tuple[Offer, ...] = ()  # none: nothing is kept, and the verdict is ignored
+
+
+Reading: TypeAlias = list[Offer] | Notification | Reply
 Read: TypeAlias = "Callable[[Request, Source], Reading]"
 
 
@@ -119,6 +166,32 @@ def admit(
     Raises:
         NotAuthentic: anything else.
     """
+    candidates: list[bytes] = []
+
+    def right(secret: bytes) -> bool:
+        found = False
+        for candidate in candidates:
+            found |= hmac.compare_digest(candidate, secret)
+        return found
+
+    if source.secrets and not request.admitted:
+        candidates += given(request)
+    prove(request, source, right)
+
+
+def prove(request: Request, source: Source, right: Callable[[bytes], bool]) -> None:
+    """
+    Let an authentic request pass, as `admit`, by what its signature says.
+
+    Args:
+        request: What came.
+        source: Without secrets it takes local requests only.
+        right: Whether a secret made the signature; asked of every live one. It may raise
+            NotAuthentic for a signature that is none.
+
+    Raises:
+        NotAuthentic: none did.
+    """
     if request.admitted:
         return
     if not source.secrets:
@@ -127,13 +200,11 @@ def admit(
         raise NotAuthentic(
             "this source has no secret, so it takes only what this machine sends"
         )
-    right = False
-    for candidate in given(request):
-        for secret in source.secrets:
-            known = secret.reveal().encode("utf-8", "surrogateescape")
-            right |= hmac.compare_digest(candidate, known)
-    if not right:
-        raise NotAuthentic("the request does not carry a secret of this source")
+    proved = False
+    for secret in source.secrets:
+        proved |= right(secret.reveal().encode("utf-8", "surrogateescape"))
+    if not proved:
+        raise NotAuthentic("the request does not carry a secret or signature of this source")
 
 
 def only(request: Request, name: str) -> bytes:
@@ -155,28 +226,101 @@ def bearer(request: Request) -> list[bytes]:
     return [rest.strip()] if scheme.lower() == b"bearer" else []
 
 
+def offer(
+    request: Request,
+    source: Source,
+    name: str,
+    told: Json,
+    *,
+    correlation: str | None = None,
+    content: str | None = None,
+) -> Offer:
+    """
+    The event that the provider calls *name*; *told* is its run's input.
+
+    Args:
+        request: What it came in.
+        source: Whose agent it is for.
+        name: Of an id that cannot be one it is quarantined.
+        told: JSON that can be kept.
+        correlation: What it belongs to, for an agent that joins.
+        content: What was said, where *name* is not signed.
+    """
+    fault = id_fault(name)
+    if fault is not None:
+        return unusable(request, source, fault)
+    return Offer(
+        source=source.name,
+        channel=source.channel,
+        id=name,
+        agent=source.agent,
+        input=told,
+        priority=source.priority,
+        correlation=correlation,
+        content=content,
+        window=source.content_window,
+        body=request.body,
+        headers=headers_of(request, source),
+    )
+
+
+def id_fault(name: Any) -> str | None:
+    """Why *name* is no id of an event; None: it is one."""
+    if not isinstance(name, str) or not name.strip():
+        return "the id of the event is missing, empty or no text"
+    if len(name) > ID_CHARS_MAX:
+        return f"the id of the event is longer than {ID_CHARS_MAX} characters"
+    if not name.isprintable():
+        return "the id of the event has control characters"
+    return None
+
+
+def ignored(request: Request, source: Source, reason: str) -> Offer:
+    """The request, or an event of it, that is no work: kept, and no run."""
+    return Offer(
+        source=source.name,
+        channel=source.channel,
+        body=request.body,
+        headers=headers_of(request, source),
+        verdict="ignored",
+        reason=reason,
+    )
+
+
+def unusable(request: Request, source: Source, reason: str) -> Offer:
+    """The request, or an event of it, that is authentic and cannot be read: kept raw."""
+    packed = [each for each in request.values("content-encoding") if each.lower() != "identity"]
+    if packed:
+        # Never unpacked: what is small on the wire may be anything in memory.
+        reason = f"a body with Content-Encoding {packed[0][:40]} is not read: {reason}"
+    return Offer(
+        source=source.name,
+        channel=source.channel,
+        body=request.body,
+        headers=headers_of(request, source),
+        verdict="quarantined",
+        reason=_printable(reason[:REASON_CHARS_MAX]),
+    )
+
+
 def quarantined(request: Request, source: Source, reason: str) -> list[Offer]:
     """The request, kept raw because it is authentic and unusable. It makes no dedupe row."""
-    return [
-        Offer(
-            source=source.name,
-            channel=source.channel,
-            body=request.body,
-            headers=headers_of(request, source),
-            verdict="quarantined",
-            reason=reason[:REASON_CHARS_MAX],
-        )
-    ]
+    return [unusable(request, source, reason)]
 
 
 def headers_of(request: Request, source: Source) -> dict[str, str]:
     """What is kept of the headers of a request to *source*."""
     # One that is read again from the store was cleaned when it came, and knows no secrets.
     secrets = () if request.admitted else source.secrets
-    return kept(request.headers, [secret.reveal() for secret in secrets])
+    wanted = source.hmac.kept if source.hmac else ()
+    return kept(request.headers, [secret.reveal() for secret in secrets], wanted)
 
 
-def kept(headers: Sequence[tuple[str, str]], secrets: Iterable[str] = ()) -> dict[str, str]:
+def kept(
+    headers: Sequence[tuple[str, str]],
+    secrets: Iterable[str] = (),
+    wanted: Iterable[str] = (),
+) -> dict[str, str]:
     """
     The headers worth keeping with a delivery: the ones that are known, and no secret of them.
 
@@ -185,11 +329,13 @@ def kept(headers: Sequence[tuple[str, str]], secrets: Iterable[str] = ()) -> dic
     Args:
         headers: Names in lower case, values in Latin-1.
         secrets: Live ones. A value that has one anywhere in it is kept as ***.
+        wanted: Names that the configuration reads besides.
     """
+    wanted = frozenset(wanted)
     forms = [form for secret in secrets for form in _forms(secret)]
     said: dict[str, str] = {}
     for name, value in headers:
-        if not _is_kept(name):
+        if name not in wanted and not _is_kept(name):
             continue
         if len(said) >= HEADERS_MAX and name not in said:
             break

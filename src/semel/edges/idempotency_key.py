@@ -23,7 +23,7 @@ KEY_CHARS_MAX = 255
 NAMES = ("idempotency-key", "idempotency_key")
 
 _STRING = r'"(?:[^"\\]|\\["\\])*"'
-_PARAMETER = rf' *; *[a-z*][a-z0-9_.*-]*(?:=(?:{_STRING}|[A-Za-z0-9*?:@+/=.!#$%&\'^_`|~-]+))?'
+_PARAMETER = rf" *; *[a-z*][a-z0-9_.*-]*(?:=(?:{_STRING}|[A-Za-z0-9*?:@+/=.!#$%&\'^_`|~-]+))?"
 _QUOTED = re.compile(rf"({_STRING})(?:{_PARAMETER})*")
 #: In a bare key they would be a list, a parameter or half of a string.
 _NOT_BARE = frozenset('",;\\')

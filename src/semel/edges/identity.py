@@ -43,11 +43,11 @@ class Asked:
         envelope = None if self._input is None else self._input.under(payload)
         if envelope is None:
             return None
-        more = [*self.identity.envelopes, envelope]
+        more: Any = [*self.identity.envelopes, envelope]
         return Asked(replace(self.identity, envelopes=more), self._input)
 
 
-def asked(  # noqa: C901 - one line for each way to be wrong
+def asked(
     *,
     project: str,
     key: str | None,

@@ -265,8 +265,8 @@ def _resolved(conn: Any) -> Any:
         return conn
     from django.db import connections  # noqa: PLC0415 - the caller has it
 
-    own = connections[conn.alias] if conn.alias in connections else conn
-    return own if type(conn).__name__ == "ConnectionProxy" else conn
+    # A proxy is another connection in each thread; one that was made by hand stays itself.
+    return connections[conn.alias] if type(conn).__name__ == "ConnectionProxy" else conn
 
 
 async def _in_django(work: Callable[..., T], *args: Any) -> T:

@@ -8,7 +8,6 @@ well, and none of it otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from semel.core import journals, runs
@@ -16,6 +15,7 @@ from semel.core.canonical import canonical
 from semel.core.digest import value_digest
 from semel.core.operations import Reply
 from semel.db.stops import stop_here
+from semel.edges.told import Told
 from semel.errors import BadReply, BadRequest
 
 if TYPE_CHECKING:
@@ -42,14 +42,6 @@ class StartOptions(TypedDict, total=False):
     unique: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an operation is FAILED."""
-
-    code: str
-    message: str
-
-
 class Operation:
     """
     One operation, while it is executed or replayed.
@@ -68,7 +60,7 @@ class Operation:
         self.replay: Reply | None = None
         self.attempts: int | None = None
         self.connection: Any = None
-        self.failure: Failure | None = None
+        self.failure: Told | None = None
         self._reply: Reply | None = None
         self._kept: tuple[Reply, bool] | None = None
         self._refused: BadReply | None = None
@@ -101,7 +93,7 @@ class Operation:
             lines.insert(0, kind)
         try:
             if not 100 <= status <= 599:  # noqa: PLR2004 - of HTTP
-                raise ValueError(f"{status} is no status")
+                raise ValueError(f"{status} is no status")  # noqa: TRY301 - one way out
             body = value if isinstance(value, bytes) else canonical(value)
         except (TypeError, ValueError, RecursionError) as bad:
             self._refused = BadReply(f"the reply cannot be kept: {bad}"[:300])
@@ -125,7 +117,7 @@ class Operation:
         What it replied is still its response; it is not kept, so a retry executes again.
         """
         self._executing("fail")
-        self.failure = Failure(code, message)
+        self.failure = Told(code, message)
 
     def journal(self, topic: str, payload: Any = None) -> None:
         """
@@ -182,7 +174,9 @@ class Operation:
             BadRequest: the block has not ended, or not well.
         """
         if self.replay is None and not self._ended:
-            raise BadRequest("op.response() exists only after COMMIT: ask for it behind the block")
+            raise BadRequest(
+                "op.response() exists only after COMMIT: ask for it behind the block"
+            )
         stop_here("ledger.answer.before")
         if self.replay is not None:
             return self.replay

@@ -154,6 +154,7 @@ def _mine(delivery: Delivery, offers: Sequence[Offer]) -> list[Offer]:
             headers=_headers(delivery),
             # A replay of what was accepted has a run of its own, whatever its agent does.
             correlation=None if delivery.known else offer.correlation,
+            content=None if delivery.known else offer.content,
         )
         for offer in offers
         if not delivery.known or len(offers) == 1 or offer.id == delivery.provider_event_id

@@ -8,6 +8,7 @@ whole of it is executed again, after a pause, a few times.
 from __future__ import annotations
 
 import random
+from itertools import count
 from typing import TYPE_CHECKING, Any, Unpack
 
 from semel.db.execute import translated
@@ -15,10 +16,11 @@ from semel.db.ledger.drive import drive, pause
 from semel.db.ledger.lend import lent
 from semel.db.transact import answered
 from semel.edges.once import Once, OnceOptions
+from semel.edges.told import cause
 from semel.errors import DatabaseUnreachable, LostRace, UnknownOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from semel.core.operations import Reply
 
@@ -60,31 +62,22 @@ def run_once(
     settings = {"project": project, "key": key, "operation": operation, **options}
     lending = lent(pool)
     asynchronous = hasattr(lending, "__aenter__") and not hasattr(lending, "__enter__")
-    work = _run(pool, lending, fn, attempts, asynchronous, settings)
-    return work if asynchronous else drive(work)
-
-
-async def _run(
-    pool: Any,
-    lending: Any,
-    fn: Callable[..., Any],
-    attempts: int,
-    asynchronous: bool,
-    settings: dict[str, Any],
-) -> Reply:
-    seconds = PAUSE_SECONDS
     run = _async if asynchronous else _sync
-    for attempt in range(1, attempts + 1):
-        try:
-            return await run(lending, fn, settings)
-        except Exception as error:
-            ours = translated(error)
-            if attempt == attempts or not isinstance(ours, _AGAIN):
-                raise
-        await pause(seconds * (0.5 + random.random()), asynchronous=asynchronous)  # noqa: S311
-        seconds = min(2 * seconds, PAUSE_SECONDS_MAX)
-        lending = lent(pool)
-    raise AssertionError("attempts is at least 1")
+
+    async def once(first: Any) -> Reply:
+        lending, seconds = first, PAUSE_SECONDS
+        for attempt in count(1):
+            try:
+                return await run(lending, fn, settings)
+            except Exception as error:
+                if attempt >= attempts or not isinstance(translated(cause(error)), _AGAIN):
+                    raise
+            await pause(seconds * (0.5 + random.random()), asynchronous=asynchronous)  # noqa: S311
+            seconds = min(2 * seconds, PAUSE_SECONDS_MAX)
+            lending = lent(pool)
+        raise AssertionError
+
+    return once(lending) if asynchronous else drive(once(lending))
 
 
 async def _async(lending: Any, fn: Callable[..., Any], settings: dict[str, Any]) -> Reply:

@@ -62,6 +62,8 @@ def of(error: BaseException) -> Told:
     if sqlstate is not None:
         diag = getattr(below, "diag", None)
         message = getattr(diag, "message_primary", None) or getattr(below, "message", None)
-        return Told(str(sqlstate), f"{type(below).__name__}: {message or ''}"[:MESSAGE_CHARS_MAX])
+        return Told(
+            str(sqlstate), f"{type(below).__name__}: {message or ''}"[:MESSAGE_CHARS_MAX]
+        )
     name = type(error).__name__
     return Told(name, f"{name}: {error}"[:MESSAGE_CHARS_MAX])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from semel.core.consumers import journal_join, journal_take
+from semel.core.consumers import Page, journal_join, journal_take
 from semel.core.journals import journal_number
 from semel.db.execute import on
 from semel.db.wake import outside_transaction
@@ -18,7 +18,7 @@ from semel.errors import BadRequest, JournalPassed, NoSuchConsumer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from semel.core.consumers import Entry, Page
+    from semel.core.consumers import Entry
 
 
 def take(
@@ -50,9 +50,9 @@ def take(
             "take moves the cursor with your transaction, and the connection is in none: begin one"
         )
     answer = on(conn, journal_take(project, consumer, topics=topics, limit=limit))
-    if hasattr(answer, "__await__"):
-        return _later(consumer, answer)
-    return _entries(consumer, answer)
+    if isinstance(answer, Page):
+        return _entries(consumer, answer)
+    return _later(consumer, answer)
 
 
 def join(
@@ -86,12 +86,11 @@ async def _later(consumer: str, answer: Awaitable[Page]) -> list[Entry]:
     return _entries(consumer, await answer)
 
 
-def _entries(consumer: str, page: Any) -> list[Entry]:
+def _entries(consumer: str, page: Page) -> list[Entry]:
     if page.outcome == "unknown":
         raise NoSuchConsumer(f"no consumer {consumer} here: semel.journal.join makes it known")
     if page.outcome == "passed":
         raise JournalPassed(
             f"consumer {consumer} stands at {page.after}, and the journal begins behind {page.upto}"
         )
-    entries: list[Entry] = page.entries
-    return entries
+    return page.entries

@@ -162,6 +162,7 @@ class Upkeep:
     ) -> int:
         keep = self._settings.retention
         purged = self._drain(conn, upkeep.dedupe_expire(project, keep.dedupe, now=now))
+        purged += self._drain(conn, upkeep.content_expire(project, now=now))
         purged += self._drain(
             conn, upkeep.leftovers_drop(project, keep.deliveries, keep.runs, now=now)
         )

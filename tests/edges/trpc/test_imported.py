@@ -120,7 +120,9 @@ def test_a_program_that_calls_once_finds_them_too(shop: Shop, conn: Conn) -> Non
         told: dict[str, Any] = {"project": PROJECT, "operation": "pay", "actor": "alice"}
         with once(conn, key="k", request_id=request, input=PAY, **told) as op:
             assert op.replay is not None
-        return op.response()
+            replayed: Reply = op.replay
+        assert op.response() == replayed
+        return replayed
 
     assert ask(done) == Reply(
         status=200,

@@ -24,7 +24,10 @@ def shop(dsn: str, conn: Conn) -> Iterator[Shop]:
 
 def test_a_mutation_and_its_row_commit_together_and_a_retry_gets_its_answer(shop: Shop) -> None:
     first = shop.ask("pay", PAY, key="k")
-    assert (first.status, first.json) == (200, {"result": {"data": {"receipt": "a1", "cents": 5}}})
+    assert (first.status, first.json) == (
+        200,
+        {"result": {"data": {"receipt": "a1", "cents": 5}}},
+    )
     assert "idempotent-replayed" not in first.headers
     again = shop.ask("pay", b'{ "cents":5.0, "id":"a1" }', key="k")
     assert again.status == 200
@@ -33,7 +36,10 @@ def test_a_mutation_and_its_row_commit_together_and_a_retry_gets_its_answer(shop
     assert shop.count() == 1
     assert shop.row("k") == ("SUCCEEDED", 1, {"receipt": "a1", "cents": 5})
     [(payload,)] = shop.conn.execute("select payload from semel.operations").fetchall()
-    assert payload == {"version": 1, "digest": input_digest(b'{"id":"a1","cents":5}', version=1)}
+    assert payload == {
+        "version": 1,
+        "digest": input_digest(b'{"id":"a1","cents":5}', version=1),
+    }
     assert shop.count("semel.journal") == 1
 
 
@@ -53,7 +59,11 @@ def put(shop: Shop, status: str, payload: Any, attempts: int = 3, **more: Any) -
         **more,
     }
     if status == "SUCCEEDED" and "reply_status" not in more:
-        row |= {"reply_status": 200, "reply_headers": Jsonb([]), "reply_body": b'{"receipt":"old"}'}
+        row |= {
+            "reply_status": 200,
+            "reply_headers": Jsonb([]),
+            "reply_body": b'{"receipt":"old"}',
+        }
     names = ", ".join(row)
     places = ", ".join(["%s"] * len(row))
     shop.conn.execute(
@@ -67,7 +77,9 @@ MINE = {"version": 1, "digest": input_digest(b'{"id":"a1","cents":5}', version=1
 
 @pytest.mark.parametrize("given", [PAY, OTHER], ids=["same", "other"])
 @pytest.mark.parametrize("status", EXISTING)
-def test_what_a_request_meets_is_answered_as_the_table_says(shop: Shop, status: str, given: Any) -> None:
+def test_what_a_request_meets_is_answered_as_the_table_says(
+    shop: Shop, status: str, given: Any
+) -> None:
     put(shop, status, MINE)
     before = shop.conn.execute("select * from semel.operation").fetchall()
     answer = shop.ask("pay", given, key="k")
@@ -95,9 +107,15 @@ def test_what_a_request_meets_is_answered_as_the_table_says(shop: Shop, status: 
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [("PENDING", "legacy_unverifiable"), ("SUCCEEDED", "legacy_unverifiable"), ("PROCESSING", "unknown_outcome")],
+    [
+        ("PENDING", "legacy_unverifiable"),
+        ("SUCCEEDED", "legacy_unverifiable"),
+        ("PROCESSING", "unknown_outcome"),
+    ],
 )
-def test_a_legacy_row_that_cannot_be_verified_conflicts(shop: Shop, status: str, reason: str) -> None:
+def test_a_legacy_row_that_cannot_be_verified_conflicts(
+    shop: Shop, status: str, reason: str
+) -> None:
     put(shop, status, {})
     answer = shop.ask("pay", PAY, key="k")
     assert (answer.status, answer.json["reason"]) == (409, reason)
@@ -111,7 +129,9 @@ def test_a_legacy_failure_is_adopted_once(shop: Shop) -> None:
     assert shop.ask("pay", OTHER, key="k").json["reason"] == "input_mismatch"
 
 
-def test_another_path_under_the_key_is_another_operation_and_another_actor_too(shop: Shop) -> None:
+def test_another_path_under_the_key_is_another_operation_and_another_actor_too(
+    shop: Shop,
+) -> None:
     assert shop.ask("pay", PAY, key="k").status == 200
     assert shop.ask("ship", PAY, key="k").json == {"result": {"data": {"parcel": "a1"}}}
     assert shop.ask("pay", OTHER, key="k", user="bob").json["result"]["data"]["cents"] == 6
@@ -182,14 +202,22 @@ def test_each_call_of_a_batch_has_its_own_key_and_transaction(shop: Shop) -> Non
     shop.conn.execute("insert into failing values ('b')")
     answer = shop.ask("pay,pay,ship?batch=1", BATCH, keys=["u1", "u2", "u3"])
     assert answer.status == 207
-    assert [next(iter(one.keys() - {"type"})) for one in answer.json] == ["result", "error", "result"]
+    assert [next(iter(one.keys() - {"type"})) for one in answer.json] == [
+        "result",
+        "error",
+        "result",
+    ]
     assert (shop.count(), shop.count("shipped")) == (1, 1)
     assert shop.row("u2") == ("FAILED", 1, None)
     shop.conn.execute("delete from failing")
     alone = shop.ask("pay?batch=1", {"0": BATCH["1"]}, keys=["u2"])
     assert alone.json == [{"result": {"data": {"receipt": "b", "cents": 2}}}]
     assert shop.row("u2")[:2] == ("SUCCEEDED", 2)
-    whole = shop.ask("ship,pay,pay?batch=1", {"0": {"id": "c"}, "1": BATCH["1"], "2": BATCH["0"]}, keys=["u3", "u2", "u1"])
+    whole = shop.ask(
+        "ship,pay,pay?batch=1",
+        {"0": {"id": "c"}, "1": BATCH["1"], "2": BATCH["0"]},
+        keys=["u3", "u2", "u1"],
+    )
     assert [one["result"]["replayed"] for one in whole.json] == [True, True, True]
     assert whole.headers["idempotent-replayed"] == "true"
     assert (shop.count(), shop.count("shipped")) == (2, 1)
@@ -224,10 +252,15 @@ def test_the_indexed_rule_names_later_calls_by_their_place(dsn: str, conn: Conn)
         ids = {row[0] for row in conn.execute("select request_id from semel.operation")}
         base = base_id(PROJECT, "alice", "k")
         assert ids == {f"{base}:pay", f"{base}:pay:batch:1", f"{base}:ship:batch:2"}
-        assert here.ask("pay,pay,ship?batch=1", BATCH, key="k").headers["idempotent-replayed"] == "true"
+        assert (
+            here.ask("pay,pay,ship?batch=1", BATCH, key="k").headers["idempotent-replayed"]
+            == "true"
+        )
 
 
-def test_the_strict_indexed_rule_refuses_a_batch_that_could_be_regrouped(dsn: str, conn: Conn) -> None:
+def test_the_strict_indexed_rule_refuses_a_batch_that_could_be_regrouped(
+    dsn: str, conn: Conn
+) -> None:
     with open_shop(dsn, conn, keys="indexed", strict=True) as here:
         refused = here.ask("pay,ship?batch=1", {"0": PAY, "1": PAY}, key="k")
         assert (refused.status, refused.json[0]["code"]) == (400, "E-IDEMPOTENT-006")
@@ -299,12 +332,17 @@ def test_a_stream_of_a_mutation_is_committed_and_streamed_again(shop: Shop) -> N
 
 def test_a_request_that_does_not_stream_executes_no_mutation_that_does(shop: Shop) -> None:
     answer = shop.ask("note.letters", key="k")
-    assert (answer.status, answer.json["error"]["data"]["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert (answer.status, answer.json["error"]["data"]["code"]) == (
+        415,
+        "UNSUPPORTED_MEDIA_TYPE",
+    )
     assert shop.count("shipped") == 0
     assert shop.conn.execute("select count(*) from semel.operation").fetchone() == (0,)
 
 
-def test_an_answer_too_large_to_keep_is_sent_once_and_never_executed_again(dsn: str, conn: Conn) -> None:
+def test_an_answer_too_large_to_keep_is_sent_once_and_never_executed_again(
+    dsn: str, conn: Conn
+) -> None:
     with open_shop(dsn, conn, answer_bytes_max=10) as here:
         assert here.ask("pay", PAY, key="k").json["result"]["data"]["receipt"] == "a1"
         answer = here.ask("pay", PAY, key="k")

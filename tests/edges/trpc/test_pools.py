@@ -19,7 +19,12 @@ async def asyncpg_pool(dsn: str) -> tuple[Any, Any]:
 
     told = conninfo_to_dict(dsn)
     pool = await asyncpg.create_pool(
-        host=told["host"], port=told["port"], user=told["user"], database=told["dbname"], min_size=1, max_size=4
+        host=told["host"],
+        port=told["port"],
+        user=told["user"],
+        database=told["dbname"],
+        min_size=1,
+        max_size=4,
     )
     return pool, pool.close
 
@@ -37,7 +42,7 @@ async def finder(dsn: str) -> tuple[Any, Any]:
 
 async def factory(dsn: str) -> tuple[Any, Any]:
     pool, close = await psycopg_pool(dsn)
-    return lambda: pool.connection(), close
+    return pool.connection, close
 
 
 async def sessions(dsn: str) -> tuple[Any, Any]:
@@ -54,7 +59,9 @@ async def engine(dsn: str) -> tuple[Any, Any]:
     return made, made.dispose
 
 
-@pytest.mark.parametrize("make", [psycopg_pool, asyncpg_pool, finder, factory, sessions, engine])
+@pytest.mark.parametrize(
+    "make", [psycopg_pool, asyncpg_pool, finder, factory, sessions, engine]
+)
 def test_a_mutation_executes_once_on_every_pool(dsn: str, conn: Conn, make: Any) -> None:
     conn.execute(TABLES)
     with asyncio.Runner() as runner:

@@ -1,7 +1,7 @@
 """The real @trpc/client 11 and 10 through every link, also when the first answer is lost after COMMIT."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,7 @@ RECEIPTS: list[Any] = [
 def serving(dsn: str, conn: Conn, **options: Any) -> Iterator[str]:
     """The shop behind uvicorn; its port."""
     conn.execute(TABLES)
+    conn.execute("insert into failing values ('broke')")
     pools: list[Any] = []
 
     def pool() -> Any:
@@ -62,58 +63,72 @@ def serving(dsn: str, conn: Conn, **options: Any) -> Iterator[str]:
         yield client.base
 
 
-def play(node: str, packages: Any, version: str, **told: Any) -> Any:
-    environ = {"SEMEL_SHOP": json.dumps(told), "SEMEL_TRPC": version}
-    return json.loads(run_node(node, packages, str(HERE / "shop.mjs"), **environ))
+Play = Callable[..., Any]
+
+
+@pytest.fixture
+def play(dsn: str, conn: Conn, node: str, node_client: NodeClient) -> Play:
+    """Plays a scene with the client of a version before a shop of its own; what each call got."""
+
+    def played(version: str, *, lose: int = 0, **told: Any) -> Any:
+        packages = node_client(version)
+        options = {"transformer": told.get("transformer")}
+        with (
+            serving(dsn, conn, **options) as url,
+            dropper(int(url.rpartition(":")[2])) as between,
+        ):
+            between.lose(lose)
+            told["url"] = f"{between.url}/trpc"
+            environ = {"SEMEL_SHOP": json.dumps(told), "SEMEL_TRPC": version}
+            said = run_node(node, packages, str(HERE / "shop.mjs"), **environ)
+            assert between.dropped == lose
+        return json.loads(said)
+
+    return played
+
+
+def rows(conn: Conn, sql: str) -> Any:
+    return conn.execute(sql).fetchall()
 
 
 @pytest.mark.parametrize("transformer", [None, "superjson"], ids=["plain", "superjson"])
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_lost_answer_makes_a_second_execution_or_a_wrong_receipt(
-    dsn: str, conn: Conn, node: str, node_client: NodeClient, version: str, link: str, transformer: Any
+    conn: Conn, play: Play, version: str, link: str, transformer: Any
 ) -> None:
-    packages = node_client(version)
-    with serving(dsn, conn, transformer=transformer) as url:
-        with dropper(int(url.rpartition(":")[2])) as between:
-            between.lose(2 if link == "single" else 1)
-            said = play(
-                node, packages, version, url=f"{between.url}/trpc", link=link, transformer=transformer,
-                scene=SCENE, retry="jitter",
-            )
-            assert between.dropped
-        assert said == RECEIPTS
-    assert conn.execute("select id, count(*) from paid group by id order by id").fetchall() == [("a", 2), ("b", 1)]
-    assert conn.execute("select id, count(*) from shipped group by id order by id").fetchall() == [("a", 1), ("void", 1)]
-    assert conn.execute("select distinct status, attempts from semel.operation").fetchall() == [("SUCCEEDED", 1)]
+    lose = 2 if link == "single" else 1
+    said = play(
+        version, lose=lose, link=link, transformer=transformer, scene=SCENE, retry="jitter"
+    )
+    assert said == RECEIPTS
+    assert rows(conn, "select id, count(*) from paid group by 1 order by 1") == [
+        ("a", 2),
+        ("b", 1),
+    ]
+    assert rows(conn, "select id from shipped order by 1") == [("a",), ("void",)]
+    assert rows(conn, "select distinct status, attempts from semel.operation") == [
+        ("SUCCEEDED", 1)
+    ]
 
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_our_own_retry_link_does_as_well(
-    dsn: str, conn: Conn, node: str, node_client: NodeClient, version: str, link: str
+    conn: Conn, play: Play, version: str, link: str
 ) -> None:
-    packages = node_client(version)
-    with serving(dsn, conn) as url, dropper(int(url.rpartition(":")[2])) as between:
-        between.lose()
-        said = play(node, packages, version, url=f"{between.url}/trpc", link=link, scene=SCENE, retry="safe")
-        assert said == RECEIPTS
-    assert conn.execute("select count(*) from paid").fetchone() == (3,)
+    assert play(version, lose=1, link=link, scene=SCENE, retry="safe") == RECEIPTS
+    assert rows(conn, "select count(*) from paid") == [(3,)]
 
 
 @pytest.mark.parametrize("transformer", [None, "superjson"], ids=["plain", "superjson"])
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_error_reaches_the_client_as_its_own_server_would_send_it(
-    dsn: str, conn: Conn, node: str, node_client: NodeClient, version: str, link: str, transformer: Any
+    play: Play, version: str, link: str, transformer: Any
 ) -> None:
-    packages = node_client(version)
-    with serving(dsn, conn, transformer=transformer, require_key=True) as url:
-        conn.execute("insert into failing values ('b')")
-        scene = [["pay", {"id": "b", "cents": 2}], ["no.such"], ["ship", {"id": "a"}]]
-        said = play(
-            node, packages, version, url=f"{url}/trpc", link=link, transformer=transformer, scene=scene, retry="safe"
-        )
+    scene = [["pay", {"id": "broke", "cents": 2}], ["no.such"], ["ship", {"id": "a"}]]
+    said = play(version, link=link, transformer=transformer, scene=scene, retry="safe")
     assert said[0]["data"] == {"code": "PRECONDITION_FAILED", "httpStatus": 412, "path": "pay"}
     assert said[1]["data"] == {"code": "NOT_FOUND", "httpStatus": 404, "path": "no.such"}
     assert said[2] == {"ok": {"parcel": "a"}}

@@ -119,5 +119,7 @@ def test_a_date_is_its_text_to_the_digest_as_in_rows_of_before_and_sets_are_told
         assert here.ask("shift", other, key="b").status == 409
         del a_set["meta"]["v"]  # type: ignore[attr-defined]
         assert here.ask("shift", a_set, key="b").headers["idempotent-replayed"] == "true"
-        versions = conn.execute("select payload -> 'version' from semel.operations order by 1").fetchall()
+        versions = conn.execute(
+            "select payload -> 'version' from semel.operations order by 1"
+        ).fetchall()
         assert versions == [(1,), (2,)]

@@ -88,7 +88,8 @@ def test_a_path_that_is_no_text_is_a_bad_request(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"[NaN]", b"Infinity", b"'a'", b"\xff", b'"\xff"', b"[" * 100_000, b"\x00", b"1 2"]
+    "body",
+    [b"{", b"[NaN]", b"Infinity", b"'a'", b"\xff", b'"\xff"', b"[" * 100_000, b"\x00", b"1 2"],
 )
 @pytest.mark.parametrize("version", [10, 11])
 def test_a_body_that_is_no_json_is_a_bad_request(body: bytes, version: Any) -> None:
@@ -130,7 +131,9 @@ def test_more_calls_than_a_batch_may_have_are_refused() -> None:
     "media", ["text/plain", "application/jsonx", "", "application/x-www-form-urlencoded"]
 )
 def test_any_other_media_type_is_unsupported(media: str) -> None:
-    assert code(post("/set", b"{}", headers=[("content-type", media)])) == "UNSUPPORTED_MEDIA_TYPE"
+    assert (
+        code(post("/set", b"{}", headers=[("content-type", media)])) == "UNSUPPORTED_MEDIA_TYPE"
+    )
 
 
 def test_a_form_without_its_boundary_is_a_bad_request() -> None:
@@ -226,8 +229,13 @@ def test_an_impossible_router_is_refused_where_it_is_written() -> None:
         made.query("get")(lambda ctx: None)
     with pytest.raises(BadConfig, match="no procedure's path"):
         made.query("a,b")(lambda ctx: None)
-    for options in ({"keys": "first"}, {"transformer": "json"}, {"pool": 7}, {"anonymous": "yes"}):
+    for options in (
+        {"keys": "first"},
+        {"transformer": "json"},
+        {"pool": 7},
+        {"anonymous": "yes"},
+    ):
         with pytest.raises(BadConfig):
-            Router(**options).asgi()  # type: ignore[arg-type]
+            Router(**options).asgi()
     with pytest.raises(ValueError, match="no code of tRPC"):
         TRPCError("OOPS")

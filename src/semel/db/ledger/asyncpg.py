@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from semel.core.call import Call
 from semel.db.execute import on
 from semel.db.ledger.driver import Driver, RolledBack, State, Word
 from semel.db.ledger.literal import bound
@@ -18,6 +17,8 @@ from semel.db.transact import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from semel.core.call import Call
 
 
 class Asyncpg(Driver):
@@ -42,8 +43,12 @@ class Asyncpg(Driver):
         return "open" if self._conn.is_in_transaction() else "idle"
 
     def check_owner(self) -> None:
-        """A `conn.transaction()` around us is taken for its outermost; a nested one leaves no trace."""
+        """A block around us is taken for the outermost; a nested one leaves no trace."""
         self._in_block = getattr(self._bare, "_top_xact", None) is not None
+
+    def is_in_block(self) -> bool:
+        """In a `conn.transaction()`."""
+        return self._in_block
 
     @property
     def pool(self) -> Any:
@@ -93,7 +98,7 @@ class Asyncpg(Driver):
     def _said(self, word: Word) -> str:
         if self._in_block and word in (Word.COMMIT, Word.ROLLBACK):
             return f"{word.value} and chain"  # for the block around us to end
-        return word.value
+        return str(word.value)
 
     def _forget(self) -> None:
         """The transaction was ended in the same round trip as its last statement."""
@@ -102,7 +107,7 @@ class Asyncpg(Driver):
 
 
 def _way(conn: Any) -> Callable[[], Any] | None:
-    """asyncpg keeps what it connected with, and has no public word for it."""
+    """As it was opened itself, for which there is no public word."""
     import asyncpg  # noqa: PLC0415 - the caller has it, we may not
 
     address, told = getattr(conn, "_addr", None), getattr(conn, "_params", None)

@@ -1,6 +1,4 @@
-"""
-Choose: the driver's class for whatever connection a program works with.
-"""
+"""Choose: the driver's class for whatever connection a program works with."""
 
 from __future__ import annotations
 

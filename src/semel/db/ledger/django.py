@@ -15,6 +15,8 @@ from semel.db.ledger.psycopg import Psycopg
 from semel.errors import TransactionUnfit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semel.core.call import Call
 
 T = TypeVar("T")
@@ -82,9 +84,9 @@ class Django(Driver):
         """On psycopg's connection."""
         return await self._line.send(*parts)
 
-    async def seal(self, *calls: Call[Any]) -> None:
+    async def seal(self, *calls: Call[Any], wakes: Sequence[Call[Any]] = ()) -> None:
         """Commit; then what waited for it runs."""
-        await super().seal(*calls)
+        await super().seal(*calls, wakes=wakes)
         self._exit(None)
 
     async def fail(self, call: Call[T]) -> T:

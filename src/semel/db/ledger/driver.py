@@ -24,7 +24,7 @@ from semel.db.transact import answered, atransact, is_async, transact
 from semel.errors import DatabaseUnreachable, TransactionUnfit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 
@@ -34,7 +34,9 @@ State = Literal["idle", "open", "aborted", "ended", "closed"]
 
 
 _UNWRITTEN = Call(
-    "select pg_catalog.pg_current_xact_id_if_assigned() is null", (), lambda rows: bool(rows[0][0])
+    "select pg_catalog.pg_current_xact_id_if_assigned() is null",
+    (),
+    lambda rows: bool(rows[0][0]),
 )
 
 
@@ -73,7 +75,7 @@ class Driver(ABC):
 
     # -- what each driver says for itself ---------------------------------------------------
 
-    async def ready(self) -> None:
+    async def ready(self) -> None:  # noqa: B027 - most have
         """Have a connection that can be asked for its state."""
 
     @abstractmethod
@@ -101,10 +103,10 @@ class Driver(ABC):
         """
         await self.send(*parts)
 
-    async def guard(self) -> None:
+    async def guard(self) -> None:  # noqa: B027 - most need nothing
         """It was claimed: have whatever a framework needs for `fail` besides the savepoint."""
 
-    def check_owner(self) -> None:
+    def check_owner(self) -> None:  # noqa: B027 - most can
         """
         Whether the transaction can be ended here.
 
@@ -113,7 +115,11 @@ class Driver(ABC):
         """
 
     def begins_itself(self) -> bool:
-        """Whether the first statement on an idle connection begins a transaction that stays open."""
+        """Whether the first statement on an idle connection begins a transaction that stays."""
+        return False
+
+    def is_in_block(self) -> bool:
+        """Whether a block around us is given another transaction when ours is ended."""
         return False
 
     @property
@@ -171,9 +177,12 @@ class Driver(ABC):
         [answer] = await self.send(call, Word.SAVEPOINT)
         return answer  # type: ignore[no-any-return]
 
-    async def seal(self, *calls: Call[Any]) -> None:
-        """Send the last *calls* and commit."""
-        await self.say(*calls, Word.RELEASE if self.join else Word.COMMIT)
+    async def seal(self, *calls: Call[Any], wakes: Sequence[Call[Any]] = ()) -> None:
+        """Send the last *calls* and commit; then *wakes*, where no transaction goes on."""
+        if self.join:
+            await self.say(*calls, Word.RELEASE)
+        else:
+            await self.say(*calls, Word.COMMIT, *(() if self.is_in_block() else wakes))
 
     async def fail(self, call: Call[T]) -> T:
         """Undo what was written since the claim, send *call* and commit."""

@@ -1,6 +1,4 @@
-"""
-Lend: a connection out of whatever a program keeps them in.
-"""
+"""Lend: a connection out of whatever a program keeps them in."""
 
 from __future__ import annotations
 

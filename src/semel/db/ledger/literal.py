@@ -28,7 +28,7 @@ def bound(call: Call[Any]) -> str:
     )
 
 
-def literal(value: Any) -> str:
+def literal(value: Any) -> str:  # noqa: C901, PLR0911 - one line for each type
     """
     *value* as SQL reads it.
 

@@ -80,6 +80,10 @@ class Psycopg(Driver):
                 "the connection is in pipeline mode; begin the operation outside conn.pipeline()"
             )
 
+    def is_in_block(self) -> bool:
+        """In a `conn.transaction()`."""
+        return self._depth > 0
+
     @property
     def pool(self) -> Any:
         """The psycopg_pool pool that it belongs to."""
@@ -87,7 +91,9 @@ class Psycopg(Driver):
 
     async def send(self, *parts: Word | Call[Any]) -> list[Any]:
         """In one round trip."""
-        sql = ";".join(self._said(part) if isinstance(part, Word) else bound(part) for part in parts)
+        sql = ";".join(
+            self._said(part) if isinstance(part, Word) else bound(part) for part in parts
+        )
         results = await answered(
             self._asend(sql.encode()) if self.asynchronous else self._send(sql.encode())
         )
@@ -115,14 +121,16 @@ class Psycopg(Driver):
             # was before it, it has a savepoint, by this name, that it will release.
             chained = f"{word.value} and chain"
             return chained if self._conn.autocommit else f"{chained};savepoint _pg3_1"
-        return word.value
+        return str(word.value)
 
     def _begin(self) -> str:
         """As psycopg would: with the connection's own characteristics."""
         conn = self._conn
         words = ["begin"]
         if conn.isolation_level is not None:
-            words.append(f"isolation level {conn.isolation_level.name.replace('_', ' ').lower()}")
+            words.append(
+                f"isolation level {conn.isolation_level.name.replace('_', ' ').lower()}"
+            )
         if conn.read_only is not None:
             words.append("read only" if conn.read_only else "read write")
         return " ".join(words)

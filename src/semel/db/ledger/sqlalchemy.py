@@ -18,6 +18,8 @@ from semel.db.transact import answered
 from semel.errors import TransactionUnfit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semel.core.call import Call
 
 T = TypeVar("T")
@@ -33,7 +35,9 @@ class SQLAlchemy(Driver):
         conn = conn() if hasattr(conn, "registry") else conn  # a scoped session's own
         self._conn = conn
         self._sync: Any = (
-            getattr(conn, "sync_session", None) or getattr(conn, "sync_connection", None) or conn
+            getattr(conn, "sync_session", None)
+            or getattr(conn, "sync_connection", None)
+            or conn
         )
         self.asynchronous = self._sync is not conn
         self._orm = hasattr(conn, "begin_nested") and hasattr(conn, "flush")
@@ -62,7 +66,9 @@ class SQLAlchemy(Driver):
         self._root = self._sync.get_transaction()
         self._engine = connection.engine
         fairy = (
-            await connection.get_raw_connection() if self.asynchronous else connection.connection
+            await connection.get_raw_connection()
+            if self.asynchronous
+            else connection.connection
         )
         self._line = _line(fairy, join=self.join)
         await self._line.ready()
@@ -82,7 +88,8 @@ class SQLAlchemy(Driver):
         """No savepoint of SQLAlchemy's may be around us."""
         if self._sync.in_nested_transaction():
             raise TransactionUnfit(
-                "the operation is in begin_nested(), which is a savepoint; move it out, or join=True"
+                "the operation is in begin_nested(), which is a savepoint; move it out, or"
+                " join=True"
             )
         self._line.check_owner()
 
@@ -104,14 +111,15 @@ class SQLAlchemy(Driver):
         """A session's savepoint."""
         if self._orm:
             self._nested = await answered(self._conn.begin_nested())
+            await answered(self._conn.connection())  # else it is sent with its first statement
 
-    async def seal(self, *calls: Call[Any]) -> None:
+    async def seal(self, *calls: Call[Any], wakes: Sequence[Call[Any]] = ()) -> None:
         """What the session has not flushed yet goes first."""
         if self._nested is not None:
             await answered(self._nested.commit())
         elif self._orm:
             await answered(self._conn.flush())
-        await super().seal(*calls)
+        await super().seal(*calls, wakes=wakes)
         if not self.join:
             await answered(self._conn.commit())
 
@@ -157,7 +165,7 @@ class SQLAlchemy(Driver):
 
 
 class Adapted(Asyncpg):
-    """asyncpg below SQLAlchemy, whose adapter begins the transaction and must know that it ended."""
+    """asyncpg below SQLAlchemy, whose adapter begins the transaction and learns of its end."""
 
     def __init__(self, adapter: Any, conn: Any, *, join: bool) -> None:
         super().__init__(conn, join=join)

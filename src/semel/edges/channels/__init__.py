@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semel.edges.channels import alertmanager, api, telegram
+from semel.edges.channels import (
+    alertmanager,
+    api,
+    gitea,
+    github,
+    line,
+    telegram,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,5 +26,12 @@ if TYPE_CHECKING:
 READERS: Mapping[str, Read] = {
     "alertmanager": alertmanager.read,
     "api": api.read,
+    "gitea": gitea.read,
+    "github": github.read,
+    "line": line.read,
     "telegram": telegram.read,
+}
+#: What a channel takes besides POST.
+METHODS: Mapping[str, frozenset[str]] = {
+    "gitea": frozenset({"GET"}),
 }

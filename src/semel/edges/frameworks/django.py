@@ -76,7 +76,7 @@ def once(
                 return run(request, lambda: view(request, *args, **kwargs))
 
         execute.semel_once = True  # type: ignore[attr-defined]
-        return transaction.non_atomic_requests(execute, using=using)  # type: ignore[no-any-return]
+        return transaction.non_atomic_requests(using)(execute)  # type: ignore[no-any-return]
 
     return decorate
 

@@ -12,6 +12,7 @@ that authenticates; a view that `once` decorates is left to it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CLAIMED, _ERROR = "_semel_claimed", "_semel_error"
+_CLAIMED, _ERROR, _GONE = "_semel_claimed", "_semel_error", "_semel_gone"
 
 
 class IdempotencyMiddleware:
@@ -75,6 +76,7 @@ class IdempotencyMiddleware:
             self._commit,
             self._close,
         )
+        self._going: set[asyncio.Future[Any]] = set()
         self._get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
@@ -118,6 +120,18 @@ class IdempotencyMiddleware:
         setattr(request, _ERROR, told.of(error))
 
     async def _answer_async(self, request: HttpRequest) -> Any:
+        """The response; a view goes on when its client has gone away, since it will ask again."""
+        task = asyncio.ensure_future(self._whole(request))
+        self._going.add(task)
+        task.add_done_callback(self._going.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            setattr(request, _GONE, True)
+            raise
+
+    async def _whole(self, request: HttpRequest) -> Any:
         try:
             response = await self._get_response(request)
             body = (
@@ -145,6 +159,8 @@ class IdempotencyMiddleware:
                 drive(self._recorder.finish(claimed, status, lines_of(response), body))
         finally:
             self._leave(request)
+            if getattr(request, _GONE, False):
+                self._close()  # Django has closed this thread's, and been told to do it no more
         for name, value in answer.marks(claimed.attempt, replayed=False):
             response[name] = value
         return response

@@ -20,7 +20,7 @@ from semel.core import operations
 from semel.core.operations import Identity, Reply
 from semel.db.execute import retryable
 from semel.edges import told
-from semel.edges.attempt import refused
+from semel.edges.refused import refused
 from semel.edges.rest import keeping
 from semel.edges.tally import MET, TALLY
 from semel.errors import OurFault

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from semel.errors import BadConfig
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
@@ -48,10 +50,9 @@ class Context:
         path: The procedure's, such as "acct.deposit".
         values: What the context function returned.
         has_input: False where the client sent none, which the handler sees as None too.
-        op: A mutation's open operation, with `journal` and `start`; None in a query, and in a
-            mutation that came without a key.
+        op: A mutation's open operation, with `journal` and `start`; None in a query. Without a
+            key it is a plain transaction, of which the ledger keeps nothing.
         conn: A mutation's connection, inside its transaction.
-        connect: Borrows another connection, for a query: `async with ctx.connect() as conn`.
     """
 
     request: Request
@@ -60,7 +61,7 @@ class Context:
     has_input: bool = False
     op: Any = None
     conn: Any = None
-    connect: Callable[[], AbstractAsyncContextManager[Any]] | None = field(
+    lend: Callable[[], AbstractAsyncContextManager[Any]] | None = field(
         default=None, repr=False
     )
 
@@ -72,6 +73,17 @@ class Context:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
+
+    def connect(self) -> AbstractAsyncContextManager[Any]:
+        """
+        Borrow a connection of the router's pool, for a query: `async with ctx.connect() as conn`.
+
+        Raises:
+            BadConfig: the router has none.
+        """
+        if self.lend is None:
+            raise BadConfig("the router has no pool: Router(pool, ...)")
+        return self.lend()
 
     def open(self, op: Any, conn: Any) -> Context:
         """This context inside the transaction of *op* on *conn*."""

@@ -104,7 +104,7 @@ class Execution:
             path=asked.call.path,
             values=asked.values,
             has_input=given.present,
-            connect=self.ledger.lend,
+            lend=self.ledger.lend,
         )
         parsed = await procedure.parsed(given.value)
         await procedure.allowed(ctx, parsed)

@@ -98,12 +98,18 @@ class Inputs:
     Args:
         text: The body, or `input` of the query; None where there is none.
         count: How many calls the batch has; None: it is no batch.
+        malformed: The code of an error for what is no JSON.
     """
 
     def __init__(
-        self, transformer: Transformer, text: bytes | str | None, count: int | None
+        self,
+        transformer: Transformer,
+        text: bytes | str | None,
+        count: int | None,
+        malformed: str = "BAD_REQUEST",
     ) -> None:
         self._transformer = transformer
+        self._malformed = malformed
         self._text = text
         self._count = count
         self._read: list[Any] | TRPCError | None = None
@@ -116,7 +122,7 @@ class Inputs:
             except TRPCError as bad:
                 self._read = bad
             except ValueError as bad:
-                self._read = TRPCError("BAD_REQUEST", str(bad))
+                self._read = TRPCError(self._malformed, str(bad))
         if isinstance(self._read, TRPCError):
             raise self._read
 

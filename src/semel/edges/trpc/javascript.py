@@ -72,7 +72,7 @@ def number(value: float) -> str:
     """As Number.prototype.toString; null where it is not finite."""
     if not math.isfinite(value):
         return "null"
-    if value.is_integer() and abs(value) <= INTEGER_MAX:
+    if abs(value) <= INTEGER_MAX and value == int(value):
         return str(int(value))
     mantissa, _, exponent = repr(value).partition("e")
     power = int(exponent or 0)

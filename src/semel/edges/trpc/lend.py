@@ -46,14 +46,21 @@ def size(pool: Any) -> int:
 
 def _is_function(pool: Any) -> bool:
     """Whether *pool* is called for what lends; a sessionmaker is called too, and known."""
-    return callable(pool) and type(pool).__module__.partition(".")[0] != "sqlalchemy"
+    return callable(pool) and not _is_library(pool)
 
 
 def _lent(made: Any) -> AbstractAsyncContextManager[Any]:
+    """A connection of *made*, if it is a pool; else it is the connection's context manager."""
     try:
-        return Pool(made).borrow()
+        if _is_library(made):
+            return Pool(made).borrow()
     except BadConfig:
-        if not hasattr(made, "__aenter__"):
-            raise
-        lent: AbstractAsyncContextManager[Any] = made
-        return lent
+        pass  # a session, or what a pool's own method gave
+    if not hasattr(made, "__aenter__"):
+        raise BadConfig(f"{type(made).__qualname__} is neither a pool nor lends a connection")
+    lent: AbstractAsyncContextManager[Any] = made
+    return lent
+
+
+def _is_library(made: Any) -> bool:
+    return type(made).__module__.partition(".")[0] in {"asyncpg", "psycopg_pool", "sqlalchemy"}

@@ -98,12 +98,12 @@ def _walk(value: Any, left: int) -> tuple[Any, Any]:
     return _walk(known, left - 1)
 
 
-def _int(value: int) -> tuple[Any, Any]:
+def _int(value: int, _left: int) -> tuple[Any, Any]:
     big = abs(value) > INTEGER_MAX
     return (str(value), ["bigint"]) if big else (value, None)
 
 
-def _float(value: float) -> tuple[Any, Any]:
+def _float(value: float, _left: int) -> tuple[Any, Any]:
     if math.isnan(value):
         return "NaN", ["number"]
     if math.isinf(value):
@@ -152,15 +152,15 @@ _KINDS: tuple[tuple[Any, Callable[[Any, int], tuple[Any, Any]]], ...] = (
     (Url, lambda value, _: (str(value), ["URL"])),
     ((str, bool, type(None)), lambda value, _: (value, None)),
     (BigInt, lambda value, _: (str(int(value)), ["bigint"])),
-    (int, lambda value, _: _int(value)),
-    (float, lambda value, _: _float(value)),
+    (int, _int),
+    (float, _float),
     (datetime, lambda value, _: (javascript.moment(value), ["Date"])),
     (date, lambda value, _: (value.isoformat(), None)),
     ((bytes, bytearray), lambda value, _: (list(value), [_UINT8])),
     (Map, lambda value, left: _items([[k, item] for k, item in value], ["map"], left)),
     ((Set, set, frozenset), lambda value, left: _items(list(value), ["set"], left)),
     ((list, tuple), lambda value, left: _items(list(value), None, left)),
-    (dict, lambda value, left: _members(value, left)),
+    (dict, _members),
 )
 
 

@@ -124,21 +124,16 @@ class Wire:
             )
         if media == _JSON:
             text = request.query.get("input") if request.method == "GET" else body
-            inputs = Inputs(transformer, text, len(calls) if batch else None)
+            malformed = "PARSE_ERROR" if self.version == _TEN else "BAD_REQUEST"
+            inputs = Inputs(transformer, text, len(calls) if batch else None, malformed)
         else:
             inputs = Uploaded(request.headers["content-type"], body, form=media == _FORM)
         return Reading(calls, batch, mode, inputs)
 
     def check(self, reading: Reading) -> None:
         """Refuse inputs that are no JSON now, where version 10 does not wait for the calls."""
-        if self.version != _TEN:
-            return
-        try:
+        if self.version == _TEN:
             reading.inputs.check()
-        except TRPCError as bad:
-            if "input" in bad.message[:7]:
-                raise
-            raise TRPCError("PARSE_ERROR", bad.message) from None
 
     def procedure(self, call: Call, method: str) -> Procedure:
         """

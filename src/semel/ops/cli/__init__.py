@@ -25,6 +25,7 @@ from semel.ops.cli import (
     db,
     drain,
     event,
+    journal,
     legacy,
     look,
     operation,
@@ -71,6 +72,7 @@ app.add_typer(approval.approval, name="approval")
 app.add_typer(operation.operation, name="operation")
 app.add_typer(drain.drain, name="drain")
 app.add_typer(reconcile.reconcile, name="reconcile")
+app.add_typer(journal.journal, name="journal")
 app.add_typer(agent.agent, name="agent")
 app.add_typer(token.token, name="token")
 command(app, "doctor")(look.doctor)

@@ -5,21 +5,24 @@
 --      ├── past its memory ──> new (the row is taken over)
 --      ├── other input ──────> conflict, delivery
 --      └── else ─────────────> duplicate, delivery; last_seen_at moves
+--   its content came before under another id (contents.sql) ──> redelivery: a duplicate of that id's event
 --   new, and a live run holds its unique key ──> duplicate of that run; of its id nothing is kept
 --   new, its agent joins, and a live run holds its correlation key ──> new: a signal to that run
 --
 -- Fence: the unique key of dedupe. A second arrival waits for the first one's fate.
--- Locks: dedupe by key, then unique keys, then the runs that are told, by run_id. Keys are inserted and
+-- Locks: content by key, then dedupe by key, then unique keys, then the runs that are told, by run_id. Keys are inserted and
 --   locked in key order, and so are unique keys.
 -- Clock: sightings use p_now or the server's; a run's times are always the server's.
 
 -- Accept p_events of one project; answer one row each, in their order.
 -- p_events: JSON array of {source, channel, id, agent, input, priority, max_attempts, delay,
---   deadline, unique, correlation, compare, body, headers, verdict, reason}. id null: no identity, always new.
+--   deadline, unique, correlation, compare, content, window, body, headers, verdict, reason}. id null: no identity, always new.
 --   agent null: no run. delay, deadline: intervals from now. unique: one live run of the agent for
 --   it. correlation: where the agent joins, a live run that holds it is told, instead of another's
 --   being made; unless unique is there. compare: the same id with other (agent, input) is a conflict, unless what was first seen of
---   it is not known (an import); nothing else is compared, another priority is a duplicate. body:
+--   it is not known (an import); nothing else is compared, another priority is a duplicate. content:
+--   what was said, for an id that is not signed: the same within its window (an interval; p_memory at
+--   most, and if it is absent) is the same event, and the id with another content is a conflict. body:
 --   index into p_bodies, from 0. verdict: already judged (ignored, quarantined): only a delivery is
 --   kept.
 -- At most 256 events; p_memory counts from the last sighting.
@@ -36,6 +39,7 @@ declare
     v_now     timestamptz := coalesce(p_now, v_real);
     v_events  jsonb := p_events::jsonb;
     v_count   int := jsonb_array_length(v_events);
+    v_told    text[];   -- the id that a known content came with; null: none has a content
     v_offer   semel.offer[];
     v_verdict text[];
     v_reason  text[];
@@ -57,12 +61,18 @@ begin
             message = format('%s events in one call', v_count), hint = 'Send at most 256.';
     end if;
 
+    if jsonb_path_exists(v_events, '$[*].content') then
+        v_events := semel.content_resolve(p_project, v_events, p_memory, v_now);
+        select array_agg(e.v ->> 'told' order by e.n) into v_told from jsonb_array_elements(v_events) with ordinality as e(v, n);
+    end if;
+
     -- Ids are made here, by the database's clock. An event that brings none is named by its own.
     select array_agg(row(
             e.n, e.v ->> 'source', e.v ->> 'channel', i.id,
             e.v ->> 'agent', coalesce(e.v -> 'input', 'null'), coalesce((e.v ->> 'priority')::int, 5),
             (e.v ->> 'max_attempts')::int,
-            case when (e.v ->> 'compare')::boolean then semel.input_digest(e.v ->> 'agent', e.v -> 'input') end,
+            case when (e.v ->> 'compare')::boolean then semel.input_digest(e.v ->> 'agent', e.v -> 'input')
+                 when e.v ->> 'content' is not null then semel.event_key(e.v ->> 'source', e.v ->> 'content') end,
             case when e.v ->> 'verdict' is null
                  then semel.event_key(i.source, i.id) end,
             (e.v ->> 'body')::int, coalesce(e.v -> 'headers', '{}'),
@@ -132,7 +142,8 @@ begin
                 v_run[v_old.ord] := v_old.run_id;
                 if v_old.input_digest is not null and v_old.new_digest is distinct from v_old.input_digest then
                     v_verdict[v_old.ord] := 'conflict';
-                    v_reason[v_old.ord] := 'this id was seen with another agent or input';
+                    v_reason[v_old.ord] := case when v_events -> (v_old.ord - 1) ? 'content' then 'this id was seen with another content'
+                                                else 'this id was seen with another agent or input' end;
                 else
                     v_verdict[v_old.ord] := 'duplicate';
                     v_reason[v_old.ord] := format('this id was first seen in event %s', v_old.event_id);
@@ -147,6 +158,18 @@ begin
             raise exception using errcode = '40001',
                 message = 'a dedupe row was purged while its event arrived again';
         end if;
+    end if;
+
+    if v_told is not null then
+        for v_twin in 1 .. v_count loop
+            if v_verdict[v_twin] = 'duplicate' and v_told[v_twin] is not null then
+                v_verdict[v_twin] := 'redelivery';
+                v_reason[v_twin] := format('its content came first as %s, in event %s', v_offer[v_twin].provider_event_id, v_event[v_twin]);
+            end if;
+        end loop;
+        perform semel.content_forget(p_project, array_agg(o.input_digest), array_agg(o.provider_event_id))
+        from unnest(v_offer) as o where v_verdict[o.ord] = 'conflict' and v_told[o.ord] is null
+        having count(*) > 0;
     end if;
 
     perform semel.run_create(p_project, array_agg(o.run_id), array_agg(o.agent), array_agg(o.input),
@@ -210,7 +233,7 @@ begin
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
         provider_event_id, event_id, run_id, body_digest, body, headers)
     select p_project, semel.uuid_at(v_real), v_now, o.source, o.channel_type, v_verdict[o.ord], v_reason[o.ord],
-        case when o.dedupe_key is not null then o.provider_event_id end, v_event[o.ord], v_run[o.ord],
+        case when o.dedupe_key is not null then coalesce(v_told[o.ord], o.provider_event_id) end, v_event[o.ord], v_run[o.ord],
         case when not semel.body_is_small(b.content) then sha256(b.content) end,
         case when semel.body_is_small(b.content) then b.content end, o.headers
     from unnest(v_offer) as o cross join lateral (select p_bodies[o.body + 1] as content) as b;

@@ -72,13 +72,13 @@ begin
     if not found then
         return null;
     end if;
-    with next as materialized (
-        select o.finished_at, o.entry_id from semel.journal_pending as o
-        where o.project_id = p_project
-        order by o.finished_at, o.entry_id limit p_limit
-    ), taken as (
-        delete from semel.journal_pending as o using next as n
-        where o.project_id = p_project and o.finished_at = n.finished_at and o.entry_id = n.entry_id
+    -- Named by their place: nobody else touches them, and a join may be planned as if there were few.
+    with taken as (
+        delete from semel.journal_pending as o
+        where o.project_id = p_project and o.ctid = any (array(
+            select n.ctid from semel.journal_pending as n
+            where n.project_id = p_project
+            order by n.finished_at, n.entry_id limit p_limit))
         returning o.entry_id, o.topic, o.payload, o.request_id, o.run_id, o.finished_at
     ), put as (
         insert into semel.journal_entry (project_id, seq, entry_id, topic, payload, request_id, run_id, finished_at, numbered_at)

@@ -19,7 +19,7 @@ create or replace function semel.operation_judge(
 ) returns text
 language plpgsql stable security definer set search_path = pg_catalog as $$
 declare
-    v_known  boolean := p_row.payload = any (p_identities);
+    v_known  boolean := coalesce(p_row.payload = any (p_identities), false);
     v_digest text;
 begin
     if p_row.target <> 'API' then

@@ -10,6 +10,7 @@
 -- Take over operations as p_from has them; arrays of one length, at most 1000 a call. Results are
 -- bytes as they are answered with 200; an operation whose target is not API is kept as it is and
 -- makes its id conflict. updated_at is the import: retention counts from it.
+-- Planned anew for each batch: a plan made while the ledger was small would read all of it for each.
 -- imported: new here; changed: known, and moved on over there; known: as it was; conflicts: ids
 -- that stand here for another operation, or were executed or judged here.
 create or replace function semel.operation_import(
@@ -17,7 +18,7 @@ create or replace function semel.operation_import(
     p_statuses text[], p_attempts int[], p_results bytea[], p_errors text[], p_created timestamptz[],
     p_processing timestamptz[], p_completed timestamptz[], p_now timestamptz default null
 ) returns table (imported int, changed int, known int, conflicts text[])
-language plpgsql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog set plan_cache_mode = force_custom_plan as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
@@ -32,11 +33,27 @@ begin
             select x.request, x.target, x.event, x.actor, x.payload::jsonb as payload, x.status, x.attempts, x.error,
                    x.processing, x.completed, least(coalesce(x.created, v_now), v_now) as created,
                    -- Success without a result is a procedure that answers nothing: null.
-                   case when x.status = 'SUCCEEDED' then coalesce(x.result, 'null'::bytea) else x.result end as body,
-                   exists (select from semel.judgement as j where j.project_id = p_project and j.request_id = x.request) as judged
+                   case when x.status = 'SUCCEEDED' then coalesce(x.result, 'null'::bytea) else x.result end as body
             from unnest(p_requests, p_targets, p_events, p_actors, p_payloads, p_statuses, p_attempts, p_results,
                         p_errors, p_created, p_processing, p_completed)
                 as x(request, target, event, actor, payload, status, attempts, result, error, created, processing, completed)
+        ), met as materialized (
+            -- What stands here: nothing (fresh), the same from there (follows: and it moved on), or ours.
+            select x.*, o.request_id is null as fresh, coalesce(f.follows, false) as follows,
+                coalesce(f.follows and (o.target, o.event_type, o.actor_user_id, o.payload, o.status, o.attempts)
+                    is distinct from (x.target, x.event, x.actor, x.payload, x.status, x.attempts), false) as moved,
+                (o.target, o.event_type, o.actor_user_id) is not distinct from (x.target, x.event, x.actor)
+                    and (o.payload = x.payload or '{}' in (o.payload, x.payload))
+                    -- What failed there had no effect there. What may have had one was judged here, or is told.
+                    and (x.status in ('PENDING', 'FAILED') or exists (
+                        select from semel.judgement as j where j.project_id = p_project and j.request_id = x.request
+                          and j.before ->> 'status' = x.status and j.before ->> 'attempts' = x.attempts::text)) as agrees
+            from old as x
+            -- The limit keeps this a look at the key for each, however large the ledger.
+            left join lateral (select * from semel.operation as e
+                where e.project_id = p_project and e.request_id = x.request limit 1) as o on true
+            cross join lateral (select o.imported_from = p_from and o.xact is null and not exists (
+                select from semel.judgement as j where j.project_id = p_project and j.request_id = x.request)) as f(follows)
         ), kept as (
             insert into semel.operation as o (project_id, request_id, target, event_type, actor_user_id, payload, status,
                 attempts, reply_status, reply_headers, reply_body, error, created_at, updated_at, processing_at,
@@ -45,7 +62,7 @@ begin
                    case when x.body is not null then 200 end,
                    case when x.body is not null then '[["content-type", "application/json"]]'::jsonb end,
                    x.body, x.error, x.created, v_now, x.processing, x.completed, p_from
-            from old as x where not x.judged order by x.request
+            from met as x where x.fresh or x.moved order by x.request
             on conflict (project_id, request_id) do update set
                 target = excluded.target, event_type = excluded.event_type, actor_user_id = excluded.actor_user_id,
                 payload = excluded.payload, status = excluded.status, attempts = excluded.attempts,
@@ -53,26 +70,12 @@ begin
                 reply_body = excluded.reply_body, gone = false, error = excluded.error,
                 updated_at = excluded.updated_at, processing_at = excluded.processing_at,
                 completed_at = excluded.completed_at
-            where o.imported_from = p_from and o.xact is null
-              and (o.target, o.event_type, o.actor_user_id, o.payload, o.status, o.attempts) is distinct from
-                  (excluded.target, excluded.event_type, excluded.actor_user_id, excluded.payload, excluded.status, excluded.attempts)
+            where o.imported_from = p_from and o.xact is null -- claimed at this very moment, it is ours
             returning o.request_id
         ), seen as (
-            -- o is the row as it was before.
-            select x.request, k.request_id is not null as kept, o.request_id is null as fresh,
-                case when k.request_id is not null then true
-                    when o.request_id is null then false -- another's, of this very moment
-                    when o.imported_from = p_from and o.xact is null and not x.judged then true
-                    else (o.target, o.event_type, o.actor_user_id) is not distinct from (x.target, x.event, x.actor)
-                        and (o.payload = x.payload or '{}' in (o.payload, x.payload))
-                        -- What failed there had no effect there. What may have had one was judged here, or is told.
-                        and (x.status in ('PENDING', 'FAILED') or exists (
-                            select from semel.judgement as j where j.project_id = p_project and j.request_id = x.request
-                              and j.before ->> 'status' = x.status and j.before ->> 'attempts' = x.attempts::text))
-                    end as ours
-            from old as x
-            left join kept as k on k.request_id = x.request
-            left join semel.operation as o on o.project_id = p_project and o.request_id = x.request
+            select x.request, x.fresh, k.request_id is not null as kept,
+                   case when x.fresh or x.moved then k.request_id is not null else x.follows or x.agrees end as ours
+            from met as x left join kept as k on k.request_id = x.request
         )
         select (count(*) filter (where s.kept and s.fresh))::int, (count(*) filter (where s.kept and not s.fresh))::int,
                (count(*) filter (where not s.kept and s.ours))::int,

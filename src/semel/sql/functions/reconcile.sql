@@ -56,7 +56,10 @@ begin
         cross join lateral (select semel.reconcile_kind(o.target, o.status, o.payload,
             o.reply_status is not null or o.reply_body is not null,
             o.mode = 'recorded' and coalesce(h.beat_at > v_now - p_alive, false))) as k(kind)
-        where o.project_id = p_project and k.kind is not null
+        -- Nearly every row is out of the question, and cheaply seen to be.
+        where o.project_id = p_project and (o.status = 'PROCESSING' or not o.payload ? 'digest' or not o.payload ? 'version'
+              or jsonb_typeof(o.payload -> 'digest') <> 'string')
+          and k.kind is not null
           and (p_kind is null or k.kind = p_kind)
           and (p_after = '' or (k.kind = p_after_kind and o.request_id > p_after) or k.kind < p_after_kind)
           and not exists (select from semel.judgement as j where j.project_id = p_project

@@ -25,7 +25,7 @@ create table semel.operation (
     imported_from text,
 
     -- No check constraints: each costs a claim and a finish 5 us to compile, and the functions are the
-    -- only door. docs/decisions/0016 has the figures.
+    -- only door. docs/decisions/0018 has the figures.
     primary key (project_id, request_id)
 ) with (fillfactor = 60); -- a reply is put beside its claim, in the same page and in no index
 
