@@ -47,6 +47,7 @@ SOURCE = """
 project = "{project}"
 channel = "api"
 agent = "noop"
+authenticate = "none"
 """
 
 

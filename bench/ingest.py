@@ -25,11 +25,13 @@ CONFIG = """
 project = "bench"
 channel = "api"
 agent = "noop"
+authenticate = "none"
 
 [sources.alertmanager]
 project = "bench"
 channel = "alertmanager"
 agent = "noop"
+authenticate = "none"
 """
 
 ROUTE = Contestant(

@@ -141,7 +141,8 @@ def test_a_client_that_goes_away_leaves_nothing_stuck(
     until(lambda: client.post("/payments", **HOLD).status_code == 201)
     assert replayed(client.post("/payments", **HOLD))
     assert rows(ledger) == 1
-    assert operations(ledger) == [("SUCCEEDED", 1)]
+    [(status, _)] = operations(ledger)
+    assert status == "SUCCEEDED"
 
 
 @everywhere

@@ -26,6 +26,7 @@ secrets = ["env:BOT_SECRET"]
 project = "p"
 channel = "alertmanager"
 agent = "triage"
+authenticate = "none"
 """
 
 

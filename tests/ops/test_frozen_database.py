@@ -139,7 +139,9 @@ def test_an_answer_never_says_where_the_database_is() -> None:
 def test_a_stop_ends_a_server_whose_database_hangs(
     own: embedded.Server, tmp_path: Path
 ) -> None:
-    (tmp_path / "semel.toml").write_text('[sources.bot]\nchannel = "telegram"\nagent = "a"\n')
+    (tmp_path / "semel.toml").write_text(
+        '[sources.bot]\nchannel = "telegram"\nagent = "a"\nauthenticate = "none"\n'
+    )
     process = subprocess.Popen(
         [sys.executable, str(PROGRAMS / "serve.py")],
         cwd=tmp_path,

@@ -29,6 +29,7 @@ CONFIG = """
 [sources.bot]
 channel = "telegram"
 agent = "chat"
+authenticate = "none"
 """
 
 

@@ -34,6 +34,8 @@ def identity(request: str, project: str = "p") -> Identity:
 def test_processing_is_counted_by_project_and_mode(conn: Conn) -> None:
     holder, dead = uuid4(), uuid4()
     now = one(conn, "select clock_timestamp()")
+    run(conn, operation_begin(identity("engine")))
+    conn.execute("update semel.operation set target = 'ENGINE'")
     for request in ("a", "b"):
         run(conn, operation_begin(identity(request)))
     run(

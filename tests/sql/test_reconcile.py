@@ -248,6 +248,23 @@ def test_a_judged_operation_is_not_judged_again_by_what_was_seen_before(conn: Co
     assert judge(conn, "r", "SUCCEEDED") == "won"
 
 
+def test_each_half_of_the_state_that_was_judged_counts(conn: Conn) -> None:
+    stuck(conn)
+    updated_at = one(conn, "select updated_at from semel.operations")
+
+    assert judge(conn, "r", "FAILED", attempts=2) == "changed"
+    assert judge(conn, "r", "FAILED", updated_at=updated_at - SECOND) == "changed"
+    assert judge(conn, "r", "FAILED", attempts=1, updated_at=updated_at) == "won"
+
+
+def test_what_is_stuck_again_after_a_judgement_is_listed_again(conn: Conn) -> None:
+    stuck(conn)
+    judge(conn, "r", "FAILED")
+    stuck(conn)
+
+    assert listed(conn) == [("unknown", "r")]
+
+
 def test_while_its_holder_beats_it_is_not_judged_and_afterwards_the_holder_is_refused(
     conn: Conn,
 ) -> None:

@@ -86,10 +86,17 @@ class Acceptor:
         if len(offers) == 1 and now is None:
             gather = self._events.get(project) or self._gather_events(project)
             return [await _gathered(gather, offers[0], within)]
-        call = inbox.event_accept(project, offers, memory=self._memory, patient=False, now=now)
+        calls = [
+            inbox.event_accept(
+                project, offers[n : n + BATCH_MAX], memory=self._memory, patient=False, now=now
+            )
+            for n in range(0, len(offers), BATCH_MAX)
+        ]
 
         async def send() -> list[Accepted]:
-            accepted = await self._committer.insist(project, lambda: self._committer.once(call))
+            accepted = await self._committer.insist(
+                project, lambda: self._committer.together(calls)
+            )
             self._wake(offers, accepted)
             return accepted
 

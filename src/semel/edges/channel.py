@@ -105,13 +105,15 @@ class Request:
         The only line of the first of *names* that is there; None if none is.
 
         Raises:
-            BadRequest: it is there more than once, so it says nothing.
+            BadRequest: it is there more than once, so it says nothing, or has control characters.
         """
         for name in names:
             lines = self.values(name)
             if len(lines) > 1:
                 raise BadRequest(f"there are {len(lines)} lines of {name}; there must be one")
             if lines:
+                if any(char < " " or char == "\x7f" for char in lines[0]):
+                    raise BadRequest(f"the header {name} has control characters")
                 return lines[0]
         return None
 

@@ -22,7 +22,7 @@ from semel.db.wake import Bell
 from semel.errors import BadRequest, DatabaseUnreachable, SchemaMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from psycopg_pool import AsyncConnectionPool
 
@@ -66,6 +66,23 @@ class Committer:
                 raise
             raise ours(error) from error
         return answer
+
+    async def together(self, calls: Sequence[Call[list[T]]]) -> list[T]:
+        """Commit *calls* in one transaction; their answers, one after the other. As `once`."""
+        if len(calls) == 1:
+            return await self.once(calls[0])
+        answers: list[T] = []
+        try:
+            stop_here("ingress.accept.before")
+            async with self.pool.connection() as conn, conn.transaction():
+                for call in calls:
+                    answers += await arun(conn, call)
+            stop_here("ingress.accept.after")
+        except psycopg.Error as error:
+            if lost_a_race(error):
+                raise
+            raise ours(error) from error
+        return answers
 
     async def insist(self, project: str, send: Callable[[], Awaitable[T]]) -> T:
         """

@@ -20,13 +20,14 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
 from semel import log
-from semel.edges import body, problem
-from semel.edges.channel import Notification, Request, headers_of, quarantined
-from semel.edges.channels import READERS
+from semel.edges import body, form, problem
+from semel.edges.channel import Notification, Reply, Request, headers_of, quarantined
+from semel.edges.channels import METHODS, READERS
 from semel.errors import (
     BadRequest,
     DatabaseUnreachable,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from semel.config import Settings, Source
     from semel.edges.acceptor import Acceptor
-    from semel.model import Accepted
+    from semel.model import Accepted, Offer
 
 #: Told of each request to a known source: source, outcome, seconds.
 Observe: TypeAlias = "Callable[[str, str, float], None]"
@@ -92,7 +93,7 @@ class Ingress:
     def routes(self) -> list[Route]:
         """With and without a slash at the end: no redirect leads from one to the other."""
         paths = ("/in/{project}/{source}", "/in/{project}/{source}/")
-        return [Route(path, self, methods=["POST"]) for path in paths]
+        return [Route(path, self) for path in paths]  # of any method: a source's channel says which
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one delivery."""
@@ -103,13 +104,16 @@ class Ingress:
         try:
             if source is None:
                 raise UnknownSource(f"there is no source {name[1]!r} in project {name[0]!r}")
+            if scope["method"] != "POST" and scope["method"] not in METHODS.get(
+                source.channel, ()
+            ):
+                raise _not_allowed(source)
             raw = await body.whole(scope, receive, self._settings.server)
             if raw is None:
                 answer = Response(status_code=HTTPStatus.BAD_REQUEST)
             else:
-                accepted = await self._accept(self._request(scope, raw), source)
-                answer = respond(accepted)
-                outcomes += [one.verdict for one in accepted]
+                answer, verdicts = await self._judge(self._request(scope, raw, source), source)
+                outcomes += verdicts
         except body.Unread as unread:
             headers = {**_REFUSED, "Connection": "close"}
             answer = problem.answer(unread.error, status=unread.status, headers=headers)
@@ -123,8 +127,27 @@ class Ingress:
                 self._observe(source.name, outcome, time.perf_counter() - began)
         await answer(scope, receive, send)
 
-    async def _accept(self, request: Request, source: Source) -> list[Accepted]:
+    async def _judge(self, request: Request, source: Source) -> tuple[Response, list[str]]:
+        """What to answer, once it is committed, and the verdicts in it."""
         reading = READERS[source.channel](request, source)
+        reply = reading if isinstance(reading, Reply) else None
+        if isinstance(reading, Reply):
+            if not reading.offers:
+                return _replied(reading, "ignored"), ["ignored"]
+            reading = list(reading.offers)
+        accepted = await self._accept(request, source, reading)
+        verdicts = [one.verdict for one in accepted]
+        if reply is not None and reply.body is not None:
+            return _replied(reply, ", ".join(verdicts)), verdicts
+        return respond(
+            accepted,
+            is_read=source.channel == "api",
+            status=reply.status if reply is not None else None,
+        ), verdicts
+
+    async def _accept(
+        self, request: Request, source: Source, reading: list[Offer] | Notification
+    ) -> list[Accepted]:
         try:
             if isinstance(reading, Notification):
                 return await self._acceptor.accept_alerts(
@@ -143,18 +166,24 @@ class Ingress:
             kept_raw = quarantined(request, source, str(bad))
             return await self._acceptor.accept(source.project, kept_raw, now=request.now)
 
-    def _request(self, scope: Scope, raw: bytes) -> Request:
+    def _request(self, scope: Scope, raw: bytes, source: Source) -> Request:
         headers = [
             (name.decode("latin-1").lower(), value.decode("latin-1"))
             for name, value in scope["headers"]
         ]
         now = clock(dict(headers).get(CLOCK_HEADER)) if self._settings.testing else None
+        is_open = source.authenticate == "none" and not self._settings.server.is_loopback
+        if scope["method"] == "GET":  # what a form has in its body, this has in its query
+            raw = scope["query_string"]
+            headers = [each for each in headers if each[0] != "content-type"]
+            headers.append(("content-type", form.MEDIA))
         return Request(
             method=scope["method"],
             headers=headers,
             body=raw,
-            local=is_local(scope.get("client"), headers),
+            local=is_open or is_local(scope.get("client"), headers),
             now=now,
+            query=scope.get("query_string", b""),
         )
 
     def _log_refusal(self, error: SemelError, name: tuple[str, str], scope: Scope) -> None:
@@ -202,22 +231,42 @@ class _Answer(Response):
         ]
 
 
-def respond(accepted: Sequence[Accepted]) -> Response:
+def respond(
+    accepted: Sequence[Accepted], *, is_read: bool = True, status: int | None = None
+) -> Response:
     """
-    The answer to a request whose events were accepted.
+    The answer to a request whose events were accepted. It has no member `method`.
 
-    201 if any is new, else 200; 422 for a single conflict. No answer has a member `method`.
+    Args:
+        accepted: What became of them.
+        is_read: The caller reads it and can mend what it sent, so a single conflict is 422. A
+            provider would send the same again.
+        status: Where the provider wants that; else 201 if any is new, or 200.
     """
     verdicts = ", ".join([one.verdict for one in accepted])
-    if len(accepted) == 1 and accepted[0].verdict == "conflict":
+    if is_read and len(accepted) == 1 and accepted[0].verdict == "conflict":
         conflict = KeyConflict(f"{accepted[0].reason}; its run is {accepted[0].run_id}")
         return problem.answer(conflict, headers={"Semel-Verdict": verdicts})
     is_new = any(one.verdict == "new" for one in accepted)
     events = [_event(one) for one in accepted]
     return _Answer(
         events[0] if len(events) == 1 else {"events": events},
-        status=HTTPStatus.CREATED if is_new else HTTPStatus.OK,
+        status=status or (HTTPStatus.CREATED if is_new else HTTPStatus.OK),
         verdicts=verdicts,
+    )
+
+
+def _replied(reply: Reply, verdicts: str) -> Response:
+    headers = {"Semel-Verdict": verdicts, **dict(reply.headers)}
+    if reply.media is not None:
+        headers["X-Content-Type-Options"] = "nosniff"
+    return Response(reply.body, reply.status, headers=headers, media_type=reply.media)
+
+
+def _not_allowed(source: Source) -> HTTPException:
+    allowed = sorted({"POST"} | METHODS.get(source.channel, frozenset()))
+    return HTTPException(
+        HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(allowed)}
     )
 
 

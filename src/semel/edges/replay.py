@@ -21,7 +21,7 @@ from semel.core import deliveries, inbox, reads
 from semel.db.execute import run
 from semel.edges import start
 from semel.edges.acceptor import in_order
-from semel.edges.channel import Notification, Request
+from semel.edges.channel import Notification, Reply, Request
 from semel.edges.channels import READERS
 from semel.edges.committer import ours
 from semel.errors import NoSuchEvent, NotReplayable, Quarantined, UnknownSource
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from semel.config import Settings, Source
     from semel.core.deliveries import Delivery
-    from semel.edges.channel import Reading
     from semel.model import Accepted, Json
 
 #: Kept with the headers of a replay's delivery: the delivery that was replayed.
@@ -97,7 +96,7 @@ def replay(
 
 def _read(
     delivery: Delivery, source: Source | None, first: reads.Work | None, *, dry_run: bool
-) -> Reading:
+) -> list[Offer] | Notification:
     """The bytes of *delivery* as today's configuration reads them."""
     if delivery.body is None:
         raise NotReplayable(
@@ -130,6 +129,10 @@ def _read(
         ),
         source,
     )
+    if isinstance(reading, Reply):
+        if not reading.offers:
+            raise NotReplayable("today's configuration finds no event in it")
+        reading = list(reading.offers)
     if isinstance(reading, Notification):
         return [_of_alerts(delivery, source, reading, first)] if delivery.known else reading
     for offer in reading if not dry_run else ():
