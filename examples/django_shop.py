@@ -44,7 +44,7 @@ from django.urls import path  # noqa: E402
 from semel.django import once  # noqa: E402
 
 
-class Stock(models.Model):
+class Stock(models.Model):  # type: ignore[misc] # Django has no types
     item = models.TextField(primary_key=True)
     pieces = models.IntegerField()
 
@@ -52,8 +52,11 @@ class Stock(models.Model):
         app_label = "shop"
         db_table = "django_stock"
 
+    def __str__(self) -> str:
+        return f"{self.pieces} of {self.item}"
 
-class Order(models.Model):
+
+class Order(models.Model):  # type: ignore[misc] # Django has no types
     user = models.TextField()
     item = models.TextField()
     pieces = models.IntegerField()
@@ -62,10 +65,14 @@ class Order(models.Model):
         app_label = "shop"
         db_table = "django_order"
 
+    def __str__(self) -> str:
+        return f"{self.pieces} of {self.item} for {self.user}"
+
 
 def user(request: HttpRequest) -> str | None:
     """Whoever your authentication says; with django.contrib.auth, `request.user.pk`."""
-    return request.headers.get("X-User")
+    name: str | None = request.headers.get("X-User")
+    return name
 
 
 @once(project="shop", actor=user)

@@ -54,14 +54,16 @@ class Fronts:
             import rest_fastapi
 
             url, driver = self._url("asyncpg"), way or "psycopg"
-            app = rest_fastapi.application(self.dsn, url, self.shop, driver=driver, **RULES)
-            return asgi(app)
+            return asgi(
+                rest_fastapi.application(self.dsn, url, self.shop, driver=driver, **RULES)
+            )
         if framework == "flask":
             import rest_flask
 
             url, driver = self._url("psycopg"), way or "psycopg"
-            app = rest_flask.application(self.dsn, url, self.shop, driver=driver, **RULES)
-            return wsgi(app)
+            return wsgi(
+                rest_flask.application(self.dsn, url, self.shop, driver=driver, **RULES)
+            )
         import rest_django
 
         threads, loop = rest_django.applications(self.dsn, self.shop, **RULES)

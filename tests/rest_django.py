@@ -23,7 +23,7 @@ from django.http import (
 from django.urls import path
 from psycopg.conninfo import conninfo_to_dict
 
-from rest_shop import RACE, Boom, Shop, answer
+from rest_shop import Shop, answer
 from semel.django import once
 
 urlpatterns: list[Any] = []
@@ -31,7 +31,8 @@ _ROUTES = ("payments", "others", "uploads", "accounts/<int:account>/deposit")
 
 
 def actor(request: HttpRequest) -> str | None:
-    return request.headers.get("X-User")
+    user: str | None = request.headers.get("X-User")
+    return user
 
 
 def applications(dsn: str, shop: Shop, **rules: Any) -> tuple[WSGIHandler, ASGIHandler]:
@@ -61,7 +62,7 @@ def applications(dsn: str, shop: Shop, **rules: Any) -> tuple[WSGIHandler, ASGIH
     async def apay(request: HttpRequest, account: int = 0) -> HttpResponseBase:
         return await sync_to_async(act.on)(request)  # as Django's async ORM does, call by call
 
-    @transaction.non_atomic_requests
+    @transaction.non_atomic_requests  # type: ignore[untyped-decorator]
     async def own(request: HttpRequest, account: int = 0) -> HttpResponseBase:
         return await sync_to_async(transaction.atomic(act.on))(request)
 
@@ -84,19 +85,14 @@ class Acts:
         with connection.cursor() as cursor:
             cursor.execute("insert into payment (what) values (%s) returning id", [what])
             [payment_id] = cursor.fetchone()
-            self._more(request, act, payment_id, cursor)
+            if sql := self._shop.sql(act):
+                cursor.execute(sql)
+        self._shop.fail(act)
+        self._more(request, act, payment_id)
         return _response(answer(act, payment_id, body), loop=request.path.startswith("/a"))
 
-    def _more(self, request: Any, act: str, payment_id: int, cursor: Any) -> None:
+    def _more(self, request: Any, act: str, payment_id: int) -> None:
         match act:
-            case _ if self._shop.loses_race(act):
-                cursor.execute(RACE)
-            case "deferred":
-                cursor.execute("insert into strict values (1), (1)")
-            case "commit":
-                cursor.execute("commit")
-            case "raise":
-                raise Boom("a fault of the handler")
             case "http-refuse":
                 raise Http404("no such account")
             case "hold":
@@ -108,6 +104,8 @@ class Acts:
                 request.semel.journal("payments", {"id": payment_id})
             case "background":
                 transaction.on_commit(self._note)
+            case _:
+                pass
 
     def _note(self) -> None:
         with psycopg.connect(self._dsn, autocommit=True) as own:

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from rest_shop import RACE, Answer, Boom, Shop, answer
+from rest_shop import Answer, Shop, answer
 from semel.fastapi import Once, OnceRoute, Operation
 
 
@@ -32,7 +32,7 @@ class Payment(BaseModel):
     to: str = ""
 
 
-def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) -> FastAPI:
+def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) -> FastAPI:  # noqa: C901, PLR0915 - an application is one function here
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
         dsn, min_size=1, max_size=4, open=False, timeout=10
     )
@@ -87,22 +87,15 @@ def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) ->
         [payment_id] = await run(
             op, "insert into payment (what) values (%s) returning id", act or "plain"
         )
-        if act == "raise":
-            raise Boom("a fault of the handler")
+        shop.fail(act)
+        if sql := shop.sql(act):
+            await run(op, sql)
         if act == "http-card":
-            raise HTTPException(402, {"declined": payment_id}, headers={"ETag": '"e"'})
+            raise HTTPException(402, f"declined {payment_id}", headers={"ETag": '"e"'})
         if act == "http-refuse":
             raise HTTPException(404, "no such account")
         if act == "hold":
             await run_in_threadpool(shop.gate.wait)
-        if act == "lock":
-            await run(op, "select pg_advisory_xact_lock(1)")
-        if act == "deferred":
-            await run(op, "insert into strict values (1), (1)")
-        if shop.loses_race(act):
-            await run(op, RACE)
-        if act == "commit":
-            await run(op, "commit")
         if act == "reply":
             op.reply({"replied": payment_id}, status=402, headers=[("X-Said", "1")])
         if act == "journal":

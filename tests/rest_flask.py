@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from werkzeug.exceptions import HTTPException
 
-from rest_shop import RACE, Boom, Shop, answer
+from rest_shop import Shop, answer
 from semel.flask import once
 
 
@@ -17,7 +17,7 @@ class Declined(HTTPException):
     code = 402
 
 
-def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) -> Flask:
+def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) -> Flask:  # noqa: C901 - an application is one function here
     engine = create_engine(url, poolclass=NullPool)
     app = Flask(__name__)
 
@@ -59,20 +59,15 @@ def application(dsn: str, url: str, shop: Shop, *, driver: str, **rules: Any) ->
             "insert into payment (what) values (%s) returning id", act or "plain"
         )
         body = request.files["file"].read() if request.files else request.get_data()
-        if act == "raise":
-            raise Boom("a fault of the handler")
+        shop.fail(act)
+        if sql := shop.sql(act):
+            run(sql)
         if act == "http-refuse":
             abort(404)
         if act == "http-card":
             raise Declined(f"declined {payment_id}")
         if act == "hold":
             shop.gate.wait()
-        if act == "deferred":
-            run("insert into strict values (1), (1)")
-        if shop.loses_race(act):
-            run(RACE)
-        if act == "commit":
-            run("commit")
         if act == "reply":
             g.semel.reply({"replied": payment_id}, status=402, headers=[("X-Said", "1")])
         if act == "journal":

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import uvicorn
@@ -33,11 +33,11 @@ class Client:
         **more: Any,
     ) -> httpx.Response:
         keys = [] if key is None else [key] if isinstance(key, str) else key
-        lines = [("Idempotency-Key", each.encode()) for each in keys]
+        lines = [(b"Idempotency-Key", each.encode()) for each in keys]
         if user is not None:
-            lines.append(("X-User", user.encode()))
+            lines.append((b"X-User", user.encode()))
         told = {**({} if "files" in more or "data" in more else JSON), **(headers or {})}
-        lines += [(name, value.encode()) for name, value in told.items()]
+        lines += [(name.encode(), value.encode()) for name, value in told.items()]
         with httpx.Client(base_url=self.base, timeout=30) as http:
             return http.request(
                 method, self.prefix + path, content=content, headers=lines, **more
@@ -48,12 +48,14 @@ class Client:
 
 
 @contextmanager
-def asgi(app: Any, lifespan: str = "auto", prefix: str = "") -> Iterator[Client]:
+def asgi(
+    app: Any, lifespan: Literal["auto", "off"] = "auto", prefix: str = ""
+) -> Iterator[Client]:
     """*app* behind uvicorn."""
     door = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app, log_level="error", lifespan=lifespan, timeout_graceful_shutdown=5
-    )  # type: ignore[arg-type]
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
     thread.start()

@@ -24,6 +24,11 @@ create table strict (id int primary key deferrable initially deferred);
 """
 
 RACE = "do $$ begin raise exception using errcode = '40001'; end $$"
+SQL = {
+    "deferred": "insert into strict values (1), (1)",
+    "commit": "commit",
+    "lock": "select pg_advisory_xact_lock(1)",
+}
 LINKS = [("Link", '<a>; rel="x,y"'), ("Link", "<b>")]
 
 
@@ -58,13 +63,20 @@ class Shop:
     gate: Gate = field(default_factory=Gate)
     races: int = 0  # that are lost yet
 
-    def loses_race(self, act: str) -> bool:
-        """Whether this execution ends in a serialization failure."""
-        self.races -= act == "race"
-        return act == "race" and self.races >= 0
+    def sql(self, act: str) -> str | None:
+        """What a handler executes beside its insert."""
+        if act == "race":
+            self.races -= 1
+            return RACE if self.races >= 0 else None
+        return SQL.get(act)
+
+    def fail(self, act: str) -> None:
+        """Raise, where the act is to."""
+        if act == "raise":
+            raise Boom("a fault of the handler")
 
 
-def answer(act: str, payment_id: int, body: bytes) -> Answer:
+def answer(act: str, payment_id: int, body: bytes) -> Answer:  # noqa: PLR0911 - one for each act
     """What a handler answers that has inserted payment *payment_id*."""
     shown = json.dumps({"id": payment_id, "bytes": len(body), "text": "é\u0000"}).encode()
     headers = [
@@ -98,7 +110,7 @@ def answer(act: str, payment_id: int, body: bytes) -> Answer:
 
 
 def rows(conn: Conn, table: str = "payment") -> int:
-    found = conn.execute(f"select count(*) from public.{table}").fetchone()  # type: ignore[arg-type]
+    found = conn.execute(f"select count(*) from public.{table}").fetchone()
     assert found is not None
     return int(found[0])
 

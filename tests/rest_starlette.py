@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from rest_shop import RACE, Boom, Shop, answer
+from rest_shop import Shop, answer
 from semel.asgi import Idempotency
 
 
-def application(dsn: str, shop: Shop, *, take: bool, **rules: Any) -> Any:
+def application(dsn: str, shop: Shop, *, take: bool, **rules: Any) -> Any:  # noqa: C901 - an application is one function here
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
         dsn, min_size=1, max_size=4, open=False, timeout=10, kwargs={"autocommit": True}
     )
@@ -40,18 +40,11 @@ def application(dsn: str, shop: Shop, *, take: bool, **rules: Any) -> Any:
             "insert into payment (what) values (%s) returning id", (act or "plain",)
         )
         [payment_id] = await cursor.fetchone()
-        if act == "raise":
-            raise Boom("a fault of the handler")
+        shop.fail(act)
+        if sql := shop.sql(act):
+            await conn.execute(sql)
         if act == "hold":
             await run_in_threadpool(shop.gate.wait)
-        if act == "lock":
-            await conn.execute("select pg_advisory_xact_lock(1)")
-        if act == "deferred":
-            await conn.execute("insert into strict values (1), (1)")
-        if shop.loses_race(act):
-            await conn.execute(RACE)
-        if act == "commit":
-            await conn.execute("commit")
         if act == "reply":
             op.reply({"replied": payment_id}, status=402, headers=[("X-Said", "1")])
         if act == "journal":

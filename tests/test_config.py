@@ -277,11 +277,94 @@ def test_a_secret_in_a_file_ends_before_its_last_line_ending(tmp_path: Path) -> 
         Secret(reference=f"file:{tmp_path / 's'}")
 
 
-def test_a_source_without_secrets_is_for_loopback_only(tmp_path: Path) -> None:
-    assert told(tmp_path, SOURCE).sources["ops", "alerts"].secrets == ()
-    said = refusal(tmp_path, SOURCE + '[server]\nhost = "0.0.0.0"')
+def test_a_source_without_secrets_must_say_so(tmp_path: Path) -> None:
+    said = refusal(tmp_path, SOURCE)
     assert "[sources.alerts] has no secrets" in said
-    assert 'secrets = ["env:NAME"]' in said
+    assert 'authenticate = "none"' in said
+    settings = told(tmp_path, SOURCE + 'authenticate = "none"\n[server]\nhost = "0.0.0.0"')
+    assert settings.sources["ops", "alerts"].secrets == ()
+
+
+def test_one_made_by_hand_without_secrets_is_for_loopback_only() -> None:
+    source = Source(name="alerts", channel="alertmanager", agent="triage")
+    sources = {("default", "alerts"): source}
+    assert Settings(sources=sources)
+    with pytest.raises(BadConfig, match=r"add secrets = \[.env:NAME.\]"):
+        Settings(sources=sources, server=Server(host="0.0.0.0"))
+
+
+HMAC = """
+[sources.shop]
+channel = "hmac"
+agent = "a"
+secrets = ["env:S"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (HMAC, "says how it signs"),
+        (HMAC + "hmac = 5", "[sources.shop.hmac] is 5: it is a table"),
+        (HMAC + "hmac = {}", "name the header of the signature"),
+        (HMAC + "hmac = { header = 'X Y' }", "name the header of the signature"),
+        (HMAC + "hmac = { heder = 'X' }", "did you mean 'header'?"),
+        (HMAC + "hmac = { header = 'X', id = 'X-Id' }", 'write "header:NAME", or "body:/a/b"'),
+        (HMAC + "hmac = { header = 'X', id = 'body:a' }", 'or "content"'),
+        (HMAC + "hmac = { header = 'X', event = 'content' }", "hmac] event is 'content'"),
+        (HMAC + "hmac = { header = 'X', algorithm = 'md5' }", "one of sha256, sha384, sha512"),
+        (HMAC + "hmac = { header = 'X', encoding = 'hexa' }", "did you mean 'hex'?"),
+        (HMAC + "hmac = { header = 'X', signed = 'body' }", "has {body} once"),
+        (HMAC + "hmac = { header = 'X', signed = '{body}{body}' }", "has {body} once"),
+        (HMAC + "hmac = { header = 'X', signed = '{body}{url}' }", "has {body} once"),
+        (HMAC + "hmac = { header = 'X', signed = '{timestamp}{body}' }", "go together"),
+        (HMAC + "hmac = { header = 'X', timestamp = 'header:T' }", "go together"),
+        (
+            HMAC
+            + "hmac = { header = 'X', timestamp = 'body:/t', signed = '{timestamp}{body}' }",
+            'write "header:NAME"',
+        ),
+        (HMAC + "hmac = { header = 'X', signed = '{id}{body}' }", "which header it is in"),
+        (HMAC + "hmac = { header = 'X', window = '2d' }", "window is 2d: 1s to 1d"),
+        (HMAC + "hmac = { header = 'X', key = 'hex' }", "env:S is no secret: it is not hex"),
+        (API + "hmac = { header = 'X' }\nsecrets = ['env:S']", "hmac is a setting of channel"),
+        (API + "window = '1m'", "window is a setting of channel slack, standard, stripe"),
+        (API + "content_window = '1m'", "is a setting of channel gitea, github, hmac"),
+        (API + "authenticate = 'no'", "one of secret, none"),
+        (API + "authenticate = 'none'\nsecrets = ['env:S']", "leave out one"),
+        (
+            "[sources.a]\nchannel='standard'\nagent='a'\nsecrets=['env:S']",
+            "env:S is no secret: write whsec_",
+        ),
+        (
+            "[sources.a]\nchannel='standard'\nagent='a'\nsecrets=['env:P']",
+            "env:P is no secret: whpk_ and 32 bytes",
+        ),
+        (
+            "[sources.a]\nchannel='discord'\nagent='a'\nsecrets=['env:S']",
+            "env:S is no secret: write the application's public key",
+        ),
+    ],
+)
+def test_a_source_that_could_verify_nothing_is_refused(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    said = refusal(tmp_path, text, S="not-é", P="whpk_AAAA")
+    assert sentence in said
+    assert "not-é" not in said
+
+
+def test_how_a_sender_signs_is_read_and_shown(tmp_path: Path) -> None:
+    how = (
+        "hmac = { header = 'X-Sig', signed = 'v0:{timestamp}:{body}', timestamp = 'header:T' }"
+    )
+    settings = told(tmp_path, HMAC + how, S="secret")
+    signing = settings.sources["default", "shop"].hmac
+    assert signing is not None
+    assert (signing.algorithm, signing.encoding, signing.id) == ("sha256", "hex", "content")
+    assert signing.parts == ["v0:", "timestamp", ":", "body", ""]
+    shown = settings.shown()["sources"]["shop"]["hmac"]
+    assert (shown["header"], shown["window"]) == ("X-Sig", "5m")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])

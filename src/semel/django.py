@@ -8,8 +8,15 @@ Operations of Django: a decorator of views, and middleware for all of them.
 Needs the extra `django`.
 """
 
+try:
+    import django as _django
+except ImportError as missing:
+    raise ImportError(f"{missing}: pip install 'semel[django]'") from missing
+
 from semel.edges.frameworks.django import once
 from semel.edges.frameworks.django_middleware import IdempotencyMiddleware
 from semel.edges.operation import Operation
+
+del _django
 
 __all__ = ["IdempotencyMiddleware", "Operation", "once"]

@@ -10,7 +10,15 @@ Operations of FastAPI: routes whose handler and answer are committed together, o
 Needs the extra `fastapi`.
 """
 
-from semel.edges.frameworks.fastapi import Once, OnceRoute
+try:
+    import fastapi as _fastapi
+except ImportError as missing:
+    raise ImportError(f"{missing}: pip install 'semel[fastapi]'") from missing
+
+from semel.edges.frameworks.fastapi import Once
+from semel.edges.frameworks.fastapi_route import OnceRoute
 from semel.edges.operation import Operation
+
+del _fastapi
 
 __all__ = ["Once", "OnceRoute", "Operation"]

@@ -8,7 +8,14 @@ Operations of Flask: a decorator of views.
 Needs the extra `flask`.
 """
 
+try:
+    import flask as _flask
+except ImportError as missing:
+    raise ImportError(f"{missing}: pip install 'semel[flask]'") from missing
+
 from semel.edges.frameworks.flask import once
 from semel.edges.operation import Operation
+
+del _flask
 
 __all__ = ["Operation", "once"]

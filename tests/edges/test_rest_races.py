@@ -25,7 +25,7 @@ HOLD: dict[str, Any] = {"key": "k", "headers": {"X-Do": "hold"}}
 
 
 def replayed(response: httpx.Response) -> bool:
-    return response.headers.get("idempotent-replayed") == "true"
+    return str(response.headers.get("idempotent-replayed")) == "true"
 
 
 def waiting(conn: Conn) -> bool:

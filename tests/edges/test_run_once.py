@@ -14,7 +14,19 @@ from psycopg.conninfo import conninfo_to_dict
 
 import semel
 from fix_world import Conn, one
-from semel.errors import BadKey, BadRequest, InFlight, LostRace, Unauthenticated
+from semel.config import DigestKey
+from semel.core.seals import Seal
+from semel.errors import (
+    BadKey,
+    BadRequest,
+    InFlight,
+    KeyConflict,
+    LegacyUnverifiable,
+    LostRace,
+    NeedsReconcile,
+    ResultNotKept,
+    Unauthenticated,
+)
 from ways import WAYS, Way, django_connection, forget_django, url
 
 TOLD: dict[str, Any] = {"project": "p", "actor": "a", "key": "k", "operation": "pay"}
@@ -287,3 +299,119 @@ def test_the_same_child_with_another_input_is_a_conflict(
     way.play(dsn, act)
     assert ("FAILED", 1) == state(conn)
     assert 0 == one(conn, "select count(*) from semel.run")
+
+
+# -- rows of another time -------------------------------------------------------------------
+
+
+def left(
+    conn: Conn, status: str, payload: str, *, target: str = "API", attempts: int = 1
+) -> None:
+    """A row as another system left it, under the id r."""
+    conn.execute(
+        "insert into semel.operation (project_id, request_id, target, event_type, actor_user_id, payload, status,"
+        " attempts, created_at, updated_at) values"
+        " ('p', 'r', %s, 'pay', 'a', %s, %s, %s, now() - interval '10 days', now() - interval '10 days')",
+        (target, payload, status, attempts),
+    )
+
+
+def test_a_failure_without_a_digest_is_adopted_once(dsn: str, conn: Conn) -> None:
+    left(conn, "FAILED", "{}", attempts=3)
+    with psycopg.connect(dsn) as mine:
+        with (
+            pytest.raises(ZeroDivisionError),
+            semel.once(mine, **TOLD, request_id="r", input=1),
+        ):
+            raise ZeroDivisionError
+        assert ("FAILED", 4) == state(conn)
+        with pytest.raises(KeyConflict), semel.once(mine, **TOLD, request_id="r", input=2):
+            raise AssertionError
+        with semel.once(mine, **TOLD, request_id="r", input=1) as op:
+            assert 5 == op.attempts
+
+
+@pytest.mark.parametrize(
+    ("status", "target", "error"),
+    [
+        ("PROCESSING", "API", NeedsReconcile),
+        ("SUCCEEDED", "API", LegacyUnverifiable),
+        ("PENDING", "API", LegacyUnverifiable),
+        ("FAILED", "ENGINE", KeyConflict),
+    ],
+)
+def test_what_cannot_be_compared_is_never_executed(
+    dsn: str, conn: Conn, status: str, target: str, error: type[Exception]
+) -> None:
+    left(conn, status, "{}", target=target)
+    before = conn.execute("select * from semel.operation").fetchall()
+    with psycopg.connect(dsn) as mine, pytest.raises(error):
+        with semel.once(mine, **TOLD, request_id="r"):
+            raise AssertionError
+    assert before == conn.execute("select * from semel.operation").fetchall()
+
+
+def test_a_key_of_digests_is_rotated(dsn: str, conn: Conn) -> None:
+    old, new = DigestKey("old", b"1" * 32), DigestKey("new", b"2" * 32)
+    with psycopg.connect(dsn) as mine:
+        with semel.once(mine, **TOLD, input={"pin": 1}, keys=[old]):
+            pass
+        with semel.once(mine, **TOLD, input={"pin": 1}, keys=[new, old]) as op:
+            assert op.replay is not None
+        with pytest.raises(KeyConflict):
+            with semel.once(mine, **TOLD, input={"pin": 2}, keys=[new, old]):
+                raise AssertionError
+        with pytest.raises(LegacyUnverifiable):
+            with semel.once(mine, **TOLD, input={"pin": 1}, keys=[new]):
+                raise AssertionError
+
+
+def test_a_ready_digest_is_as_good_as_its_input(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn) as mine:
+        with semel.once(mine, **TOLD, input={"b": 1, "a": 2}):
+            pass
+        digest = semel.input_digest(b'{"a":2,"b":1}')
+        with semel.once(mine, **TOLD, digest=digest) as op:
+            assert op.replay is not None
+
+
+def test_workers_and_consumers_are_told_after_the_commit(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn, autocommit=True) as ear, psycopg.connect(dsn) as mine:
+        ear.execute("listen semel; listen semel_journal")
+        with pytest.raises(ZeroDivisionError), semel.once(mine, **TOLD) as op:
+            op.start("told-once", 1)
+            raise ZeroDivisionError
+        with semel.once(mine, **TOLD) as op:
+            op.start("told-once", 1)
+            op.journal("t")
+        heard = {
+            (each.channel, each.payload) for each in ear.notifies(timeout=10, stop_after=2)
+        }
+    assert {("semel", "told-once"), ("semel_journal", "p")} == heard
+
+
+def test_a_block_is_entered_once(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn) as mine:
+        block = semel.once(mine, **TOLD)
+        with block:
+            pass
+        with pytest.raises(BadRequest, match="entered before"), block:
+            raise AssertionError
+
+
+def test_a_sealed_reply_is_replayed_and_an_omitted_one_is_not(dsn: str, conn: Conn) -> None:
+    seal = Seal(close=lambda text: text[::-1], open=lambda text: text[::-1])
+    with psycopg.connect(dsn) as mine:
+        for _ in range(2):
+            with semel.once(mine, **TOLD, seal=seal) as op:
+                if op.replay is None:
+                    op.reply({"secret": 1})
+            assert b'{"secret":1}' == op.response().body
+        assert b"secret" not in one(conn, "select reply_body from semel.operation")
+        with pytest.raises(ResultNotKept), semel.once(mine, **TOLD):
+            raise AssertionError
+        with semel.once(mine, **{**TOLD, "key": "2"}, store="omit") as op:
+            op.reply(1)
+        assert b"1" == op.response().body
+        with pytest.raises(ResultNotKept), semel.once(mine, **{**TOLD, "key": "2"}):
+            raise AssertionError

@@ -283,6 +283,22 @@ def test_an_id_that_stands_here_for_something_else_is_told(
     assert rows(conn)[request] == before[request]
 
 
+def test_a_copy_of_the_table_is_known_until_it_differs(conn: Conn) -> None:
+    request = leave(conn, "k", "SUCCEEDED", result=1)
+    take(conn)
+    conn.execute("create schema copied; create table copied.input_event as table seed.input_event")
+    copied = input_event.input_event_table(conn, "copied.input_event")
+
+    again = copied.take(conn, PROJECT)
+    assert (again.known, again.conflicts) == (1, [])
+
+    conn.execute("update copied.input_event set attempts = 2, result = '2'")
+    before = rows(conn)
+    moved = copied.take(conn, PROJECT)
+    assert (moved.known, moved.conflicts) == (0, [request])
+    assert rows(conn) == before
+
+
 def test_a_table_of_another_project_does_not_mix(conn: Conn) -> None:
     leave(conn, "k", "SUCCEEDED", result=1)
     input_event.input_event_table(conn, TABLE).take(conn, "other")

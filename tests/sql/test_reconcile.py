@@ -279,6 +279,16 @@ def test_while_its_holder_beats_it_is_not_judged_and_afterwards_the_holder_is_re
         run(conn, operation_finish(PROJECT, "r", 1, None, reply, holder=HOLDER))
 
 
+def test_a_holder_that_comes_late_is_not_told_that_its_reply_is_kept(conn: Conn) -> None:
+    now = clock(conn)
+    stuck(conn, mode="recorded", holder=HOLDER, now=now)
+    assert judge(conn, "r", "SUCCEEDED", now=now + 30 * SECOND) == "won"
+
+    reply = Reply(status=200, headers=[], body=b"1")
+    with pytest.raises(TransactionEnded):
+        run(conn, operation_finish(PROJECT, "r", 1, None, reply, holder=HOLDER))
+
+
 def test_what_an_open_transaction_holds_is_not_judged(conn: Conn, other: Conn) -> None:
     stuck(conn)
     with other.transaction():

@@ -86,13 +86,17 @@ def _judge(source: Source, secret: str) -> tuple[str | None, bool]:
         case "standard" if secret.startswith(PUBLIC):
             return _unless(public_key, secret, "whpk_ and 32 bytes in base64"), True
         case "standard":
-            return _unless(symmetric_key, secret, "write whsec_ and its base64, as shown"), False
+            return _unless(
+                symmetric_key, secret, "write whsec_ and its base64, as shown"
+            ), False
         case "discord":
             wrong = "write the application's public key, 64 digits and letters a to f"
             return _unless(lambda told: hex_key(told, size=PUBLIC_BYTES), secret, wrong), True
         case "hmac" if source.hmac is not None:
             form = source.hmac.key
-            return _unless(lambda told: hmac_key(told, form), secret, f"it is not {form}"), False
+            return _unless(
+                lambda told: hmac_key(told, form), secret, f"it is not {form}"
+            ), False
         case _:
             return None, False
 

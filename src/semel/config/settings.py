@@ -13,7 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from semel.config.hmac import HmacSettings
 from semel.config.notifiers import ApprovalSettings
 from semel.config.secret import described
 from semel.config.url import Url
@@ -23,6 +22,7 @@ from semel.errors import BadConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from semel.config.hmac import HmacSettings
     from semel.config.ledger import LedgerSettings
     from semel.config.notifiers import NotifierSettings
     from semel.config.secret import Secret

@@ -119,7 +119,9 @@ def _plain(value: Any) -> Any:
         return shown(value)
     if isinstance(value, tuple):
         return [secret.reference for secret in value]
-    return plain(value) if is_dataclass(value) else value
+    if is_dataclass(value):
+        return {key: told for key, told in plain(value).items() if told != "never"}
+    return value
 
 
 def _truth(name: str, value: Any, *, worded: bool) -> bool:

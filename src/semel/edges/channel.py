@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 HEADER_CHARS_MAX = 500
 HEADERS_MAX = 64
 REASON_CHARS_MAX = 500
-#: A provider's id of an event; one beyond it is no id.
-ID_CHARS_MAX = 1024
+#: A provider's id of an event; one beyond it is no id. No longer than what is kept of a header,
+#: or a replay would read another one.
+ID_CHARS_MAX = HEADER_CHARS_MAX
 #: Events of one request.
 EVENTS_MAX = 1000
 #: Secrets whose forms in a header are remembered.

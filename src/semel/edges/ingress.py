@@ -93,7 +93,9 @@ class Ingress:
     def routes(self) -> list[Route]:
         """With and without a slash at the end: no redirect leads from one to the other."""
         paths = ("/in/{project}/{source}", "/in/{project}/{source}/")
-        return [Route(path, self) for path in paths]  # of any method: a source's channel says which
+        return [
+            Route(path, self) for path in paths
+        ]  # of any method: a source's channel says which
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one delivery."""
@@ -136,7 +138,7 @@ class Ingress:
                 return _replied(reading, "ignored"), ["ignored"]
             reading = list(reading.offers)
         accepted = await self._accept(request, source, reading)
-        verdicts = [one.verdict for one in accepted]
+        verdicts: list[str] = [one.verdict for one in accepted]
         if reply is not None and reply.body is not None:
             return _replied(reply, ", ".join(verdicts)), verdicts
         return respond(
@@ -265,9 +267,7 @@ def _replied(reply: Reply, verdicts: str) -> Response:
 
 def _not_allowed(source: Source) -> HTTPException:
     allowed = sorted({"POST"} | METHODS.get(source.channel, frozenset()))
-    return HTTPException(
-        HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(allowed)}
-    )
+    return HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(allowed)})
 
 
 def is_local(client: tuple[str, int] | None, headers: Sequence[tuple[str, str]]) -> bool:

@@ -117,7 +117,7 @@ class Once:
             project, None if self._asked is None else self._asked.identity.request_id
         )
         self._op.connection = conn
-        self._attempt: Attempt
+        self._attempt: Attempt | None = None
 
     @property
     def operation(self) -> Operation:
@@ -136,7 +136,7 @@ class Once:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        drive(self._attempt.end(error))
+        drive(self._begun.end(error))
 
     async def __aenter__(self) -> Operation:
         if _is_django(self._conn):
@@ -155,14 +155,21 @@ class Once:
         if _is_django(self._conn):
             await shielded(_in_django(self.__exit__, kind, error, trace))
         else:
-            await shielded(self._attempt.end(error))
+            await shielded(self._begun.end(error))
+
+    @property
+    def _begun(self) -> Attempt:
+        assert self._attempt is not None  # noqa: S101 - a block that is left was entered
+        return self._attempt
 
     async def _begin(self, driver: Driver) -> Operation:
-        self._attempt = Attempt(driver, self._op, self._asked, **self._settings)
+        if self._attempt is not None:
+            raise BadRequest("this block was entered before: call once(...) for each")
+        attempt = self._attempt = Attempt(driver, self._op, self._asked, **self._settings)
         try:
-            await self._attempt.begin()
+            await attempt.begin()
         except BaseException as error:
-            abort = self._attempt.abort()
+            abort = attempt.abort()
             await (shielded(abort) if driver.asynchronous else abort)
             if told.is_race(error):
                 raise LostRace(told.of(error).message) from error

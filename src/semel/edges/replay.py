@@ -130,17 +130,22 @@ def _read(
         source,
     )
     if isinstance(reading, Reply):
-        if not reading.offers:
-            raise NotReplayable("today's configuration finds no event in it")
         reading = list(reading.offers)
     if isinstance(reading, Notification):
         return [_of_alerts(delivery, source, reading, first)] if delivery.known else reading
-    for offer in reading if not dry_run else ():
+    return _usable(reading, dry_run=dry_run)
+
+
+def _usable(offers: list[Offer], *, dry_run: bool) -> list[Offer]:
+    """*offers*, which must be events unless it is only asked what they would become."""
+    if not offers:
+        raise NotReplayable("today's configuration finds no event in it")
+    for offer in offers if not dry_run else ():
         if offer.verdict == "quarantined":
             raise Quarantined(f"it is still unusable: {offer.reason}")
         if offer.verdict == "ignored":
             raise NotReplayable(f"today's configuration ignores it: {offer.reason}")
-    return reading
+    return offers
 
 
 def _mine(delivery: Delivery, offers: Sequence[Offer]) -> list[Offer]:

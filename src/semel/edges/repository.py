@@ -1,6 +1,4 @@
-"""
-Repositories: what Gitea, Forgejo and GitHub call a matter in the payloads they share.
-"""
+"""Repositories: what Gitea, Forgejo and GitHub say in the payloads they share."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ATTEMPTS = 5
 #: Before the second execution; it doubles.
 PAUSE_SECONDS = 0.05
 PAUSE_SECONDS_MAX = 2.0
-_AGAIN = (DatabaseUnreachable, LostRace, UnknownOutcome)
+_AGAIN = (DatabaseUnreachable, LostRace)
 
 
 def run_once(
@@ -63,6 +63,8 @@ def run_once(
     lending = lent(pool)
     asynchronous = hasattr(lending, "__aenter__") and not hasattr(lending, "__enter__")
     run = _async if asynchronous else _sync
+    # Under a key one whose end is not known may be asked for again; without one it may be done.
+    again = _AGAIN if key is None else (*_AGAIN, UnknownOutcome)
 
     async def once(first: Any) -> Reply:
         lending, seconds = first, PAUSE_SECONDS
@@ -70,7 +72,7 @@ def run_once(
             try:
                 return await run(lending, fn, settings)
             except Exception as error:
-                if attempt >= attempts or not isinstance(translated(cause(error)), _AGAIN):
+                if attempt >= attempts or not isinstance(translated(cause(error)), again):
                     raise
             await pause(seconds * (0.5 + random.random()), asynchronous=asynchronous)  # noqa: S311
             seconds = min(2 * seconds, PAUSE_SECONDS_MAX)

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 from semel.edges.channels import (
     alertmanager,
     api,
+    cloudevents,
+    discord,
     gitea,
     github,
+    hmac,
     line,
+    slack,
+    standard,
+    stripe,
     telegram,
 )
 
@@ -26,12 +32,19 @@ if TYPE_CHECKING:
 READERS: Mapping[str, Read] = {
     "alertmanager": alertmanager.read,
     "api": api.read,
+    "cloudevents": cloudevents.read,
+    "discord": discord.read,
     "gitea": gitea.read,
     "github": github.read,
+    "hmac": hmac.read,
     "line": line.read,
+    "slack": slack.read,
+    "standard": standard.read,
+    "stripe": stripe.read,
     "telegram": telegram.read,
 }
 #: What a channel takes besides POST.
 METHODS: Mapping[str, frozenset[str]] = {
+    "cloudevents": frozenset({"OPTIONS"}),
     "gitea": frozenset({"GET"}),
 }

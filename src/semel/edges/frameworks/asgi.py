@@ -14,6 +14,7 @@ works in the operation's own transaction from there on, on `op.connection`, and 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from starlette.exceptions import HTTPException
@@ -28,7 +29,7 @@ from semel.edges.frameworks.taken import Taken
 from semel.edges.rest import answer, key, refusal
 from semel.edges.rest.asked import Asked
 from semel.edges.rest.recorded import Recorder, Replayed
-from semel.edges.rest.rules import Options, Rules
+from semel.edges.rest.rules import METHODS, Options, Rules
 from semel.errors import SemelError, TooLarge
 
 if TYPE_CHECKING:
@@ -36,8 +37,20 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from semel.edges import identity
+    from semel.edges.rest.recorded import Claimed
+
 #: How often a handler whose transaction lost a race is executed, all in all.
 TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """A request; without a key it has no body yet, and nobody asks."""
+
+    body: bytes | None
+    who: identity.Asked | None
+    settings: dict[str, Any]  # for `once`
 
 
 class Idempotency:
@@ -74,60 +87,68 @@ class Idempotency:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["method"] not in METHODS:
             await self._app(scope, receive, send)
             return
-        lines = tuple(
-            (name.decode("latin-1").lower(), value.decode("latin-1"))
-            for name, value in scope["headers"]
-        )
         try:
-            found = key.find(self._rules, scope["method"], lines)
-            if found is not None:
-                await self._operation(scope, receive, send, lines, found)
-                return
+            asking = await self._asking(scope, receive)
         except SemelError as error:
             await refuse(send, error)
-            return
         except HTTPException as error:  # of the program's own authentication
             told = [
                 *(error.headers or {}).items(),
                 ("Content-Type", "text/plain; charset=utf-8"),
             ]
             await send_whole(send, error.status_code, told, error.detail.encode())
-            return
-        await self._app(scope, receive, send)
+        else:
+            if asking is not None:
+                await self._executed(scope, receive, send, asking)
 
-    async def _operation(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        lines: tuple[tuple[str, str], ...],
-        found: str,
-    ) -> None:
-        actor = await answered(self._actor(Request(scope)))
-        body = await whole(scope, receive, self._rules.body_bytes_max)
-        if body is None:
-            return
+    async def _asking(self, scope: Scope, receive: Receive) -> _Asking | None:
+        """Who asks for what; None if the client has gone away."""
+        lines = lines_of(scope)
         asked = Asked(
             method=scope["method"],
             path=path_of(scope),
             query=scope.get("query_string", b"").decode("latin-1"),
             headers=lines,
-            body=body,
         )
-        settings = self._rules.once(asked, actor, found)
+        found = key.find(self._rules, asked.method, lines)
+        if found is None:
+            return _Asking(None, None, self._rules.once(asked, None, None))
+        actor = await answered(self._actor(Request(scope)))
+        body = await whole(scope, receive, self._rules.body_bytes_max)
+        if body is None:
+            return None
+        asked = replace(asked, body=body)
         who = self._rules.who(asked, actor, found)
+        return _Asking(body, who, self._rules.once(asked, actor, found))
+
+    async def _executed(
+        self, scope: Scope, receive: Receive, send: Send, asking: _Asking
+    ) -> None:
+        if asking.who is None:
+            exchange = self._exchange(asking, None, may_repeat=False)
+            await exchange.run(self._app, scope, receive, send)
+            return
         for tried in range(1, TRIES + 1):
-            begun = await self._recorder.begin(who)
+            try:
+                begun = await self._recorder.begin(asking.who)
+            except SemelError as error:
+                await refuse(send, error)
+                return
             if isinstance(begun, Replayed):
                 await send_whole(send, *answer.replay(begun.reply, begun.attempts))
                 return
-            taken = Taken(self._rules, self._pool, self._recorder, begun, settings)
-            exchange = Exchange(self._rules, taken, body, may_repeat=tried < TRIES)
+            exchange = self._exchange(asking, begun, may_repeat=tried < TRIES)
             if not await self._uninterrupted(exchange.run(self._app, scope, receive, send)):
                 return
+
+    def _exchange(
+        self, asking: _Asking, claimed: Claimed | None, *, may_repeat: bool
+    ) -> Exchange:
+        taken = Taken(self._rules, self._pool, self._recorder, claimed, asking.settings)
+        return Exchange(self._rules, taken, asking.body, may_repeat=may_repeat)
 
     async def _uninterrupted(self, work: Coroutine[Any, Any, bool]) -> bool:
         """
@@ -156,6 +177,13 @@ async def refuse(send: Send, error: SemelError) -> None:
     if isinstance(error, TooLarge):
         lines.append(("Connection", "close"))  # its body was not read
     await send_whole(send, status, lines, body)
+
+
+def lines_of(scope: Scope) -> tuple[tuple[str, str], ...]:
+    """The request's header lines, names in lower case."""
+    return tuple(
+        (n.decode("latin-1").lower(), v.decode("latin-1")) for n, v in scope["headers"]
+    )
 
 
 def path_of(scope: Scope) -> str:

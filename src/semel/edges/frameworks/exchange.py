@@ -41,10 +41,13 @@ class Exchange:
 
     Args:
         taken: The claim, and what the handler makes of it.
+        body: The request's; None without a key, when all is left alone that takes no operation.
         may_repeat: Whether a lost race may be tried again.
     """
 
-    def __init__(self, rules: Rules, taken: Taken, body: bytes, *, may_repeat: bool) -> None:
+    def __init__(
+        self, rules: Rules, taken: Taken, body: bytes | None, *, may_repeat: bool
+    ) -> None:
         self._rules = rules
         self._taken = taken
         self._body = body
@@ -64,6 +67,7 @@ class Exchange:
             body=self._body,
             limit=self._rules.answer_bytes_max,
             settle=self._settle,
+            holds=lambda: self._body is not None or self._taken.atomic,
         )
         scope.setdefault("state", {})["semel"] = self._taken
         try:
@@ -106,7 +110,8 @@ class Exchange:
     async def _failed(self, send: Send, error: Exception) -> bool:
         if self._may_repeat and isinstance(error, AGAIN):
             return True
-        if not isinstance(error, SemelError):
+        untouched = self._body is None and not self._taken.atomic
+        if untouched or not isinstance(error, SemelError):
             raise error
         await send_whole(send, *refusal.answer(error))
         return False

@@ -65,7 +65,8 @@ class Held:
     The two ends of an exchange as the application sees them.
 
     Args:
-        body: The request's, read before.
+        body: The request's, read before; None where it was not.
+        holds: Whether the answer is held, asked when it begins.
         limit: Bytes of an answer that are held; with the next one, *settle* is called without a
             body, and the answer goes out as it comes.
         settle: Commits status, header lines and body, and answers the lines to be added.
@@ -77,19 +78,20 @@ class Held:
         receive: Receive,
         send: Send,
         *,
-        body: bytes,
+        body: bytes | None,
         limit: int,
         settle: Callable[[int, Lines, bytes | None], Awaitable[Lines]],
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
         self._receive = receive
         self._send = send
         self._limit = limit
         self._settle = settle
-        self._request: Message | None = {
-            "type": "http.request",
-            "body": body,
-            "more_body": False,
-        }
+        self._holds = holds
+        self._was_read = body is not None
+        self._request: Message | None = None
+        if body is not None:
+            self._request = {"type": "http.request", "body": body, "more_body": False}
         self._messages: list[Message] = []
         self._size = 0
         self._flowing = asyncio.Event()
@@ -111,11 +113,14 @@ class Held:
         if self._request is not None:
             message, self._request = self._request, None
             return message
-        await self._flowing.wait()
+        if self._was_read:
+            await self._flowing.wait()
         return await self._receive()
 
     async def send(self, message: Message) -> None:
         """Hold *message*, or settle and send all that was held."""
+        if not self._messages and not self._holds():
+            self._flowing.set()
         if self.settled:
             await self._send(message)
             return

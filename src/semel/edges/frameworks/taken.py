@@ -41,6 +41,7 @@ class Taken:
     One execution's end of the ledger; await it for the operation.
 
     Args:
+        claimed: None without a key: what is taken is a transaction of which no row tells.
         settings: What `once` is told of the request.
     """
 
@@ -49,7 +50,7 @@ class Taken:
         rules: Rules,
         pool: Pool,
         recorder: Recorder,
-        claimed: Claimed,
+        claimed: Claimed | None,
         settings: dict[str, Any],
     ) -> None:
         self._rules = rules
@@ -74,7 +75,9 @@ class Taken:
     @property
     def attempts(self) -> int | None:
         """Which execution this is."""
-        return self._claimed.attempt if self._once is None else self._once.operation.attempts
+        if self._once is not None:
+            return self._once.operation.attempts
+        return None if self._claimed is None else self._claimed.attempt
 
     @property
     def replied(self) -> Reply | None:
@@ -93,7 +96,8 @@ class Taken:
             raise BadRequest("request.state.semel: the request is answered already")
         if self._once is not None:
             return self._once.operation
-        if not await self._recorder.release(self._claimed, untouched=True):
+        claimed = self._claimed
+        if claimed and not await self._recorder.release(claimed, untouched=True):
             raise InFlight("the claim of this request was taken away")
         conn = await self._stack.enter_async_context(self._pool.borrow())
         try:
@@ -124,6 +128,8 @@ class Taken:
             self.has_its_own = replied or self.replayed
             return
         self._ended = True
+        if self._claimed is None:
+            return
         if self._rules.is_error(status):
             said = f"the handler answered {status}"
             await self._recorder.fail(self._claimed, f"HTTP {status}", said)
@@ -139,7 +145,7 @@ class Taken:
         """
         if self._once is not None:
             await self._leave(error)
-        elif not self._ended:
+        elif not self._ended and self._claimed is not None:
             self._ended = True
             failure = told.of(error)
             await self._recorder.fail(self._claimed, failure.code, failure.message)
@@ -148,7 +154,7 @@ class Taken:
         """The handler was cancelled: atomic, nothing is kept; recorded, nobody knows."""
         if self._once is not None:
             await shielded(self._leave(error))
-        elif not self._ended:
+        elif not self._ended and self._claimed is not None:
             self._ended = True
             await shielded(self._recorder.release(self._claimed, untouched=False))
 

@@ -58,19 +58,24 @@ begin
 end
 $$;
 
--- Refuse what can identify no operation; true otherwise. Internal. It fixes no search_path, whose
--- setting would cost more than the rest: its callers' is pg_catalog.
-create or replace function semel.operation_require(
+-- Whether this identifies an operation. Internal, and open to be inlined: it fixes no search_path.
+create or replace function semel.operation_sound(
     p_project text, p_request text, p_event_type text, p_actor text, p_identities jsonb[]
 ) returns boolean
-language plpgsql immutable as $$
+language sql immutable parallel safe as $$
+    select (p_project ~ '^[a-z0-9][a-z0-9_-]*$' and pg_catalog.octet_length(p_project) <= 64
+        and pg_catalog.octet_length(p_request) between 1 and 512 and pg_catalog.octet_length(p_event_type) between 1 and 512
+        and coalesce(pg_catalog.octet_length(p_actor) between 1 and 512, true)
+        and pg_catalog.jsonb_typeof(p_identities[1] -> 'version') = 'number'
+        and pg_catalog.strpos(p_identities[1] ->> 'digest', 'sha256:') > 0) is true
+$$;
+
+-- Say why it does not. Internal.
+create or replace function semel.operation_refuse(
+    p_project text, p_request text, p_event_type text, p_actor text
+) returns text
+language plpgsql immutable set search_path = pg_catalog as $$
 begin
-    if p_project ~ '^[a-z0-9][a-z0-9_-]*$' and octet_length(p_project) <= 64 and octet_length(p_request) between 1 and 512
-        and octet_length(p_event_type) between 1 and 512 and coalesce(octet_length(p_actor) between 1 and 512, true)
-        and jsonb_typeof(p_identities[1] -> 'version') = 'number'
-        and strpos(p_identities[1] ->> 'digest', 'sha256:') > 0 then
-        return true;
-    end if;
     perform semel.project_require(p_project);
     if p_request is null or octet_length(p_request) not between 1 and 512 then
         raise exception using errcode = 'SMI06', message = 'an operation without an id, or with one above 512 bytes',
@@ -114,20 +119,18 @@ language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_began   timestamptz := clock_timestamp();
     v_now     timestamptz := coalesce(p_now, v_began);
-    v_until   timestamptz := v_began + least(greatest(p_wait, '0'), '1 hour');
     v_timeout text := current_setting('lock_timeout');
     v_bound   text;
     v_row     semel.operation;
 begin
-    if semel.operation_require(p_project, p_request, p_event_type, p_actor, p_identities)
-        and (p_mode = 'atomic' and p_holder is null or p_mode = 'recorded' and p_holder is not null) is not true then
-        raise exception using errcode = 'SMQ01', message = format('%L with holder %L', left(p_mode, 80), p_holder),
-            hint = 'An operation is atomic, or recorded by a holder.';
-    elsif current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
-        outcome := 'isolation';
-    elsif p_join is not true and pg_current_xact_id_if_assigned() is not null then
-        outcome := 'written';
-    end if;
+    -- Each expression costs as much as a small function: the way of a new request has few.
+    outcome := case
+        when not semel.operation_sound(p_project, p_request, p_event_type, p_actor, p_identities)
+            then semel.operation_refuse(p_project, p_request, p_event_type, p_actor)
+        when (p_mode = 'atomic' and p_holder is null or p_mode = 'recorded' and p_holder is not null) is not true
+            then 'modeless'
+        when current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then 'isolation'
+        when p_join is not true and pg_current_xact_id_if_assigned() is not null then 'written' end;
     while outcome is null loop
         select * into v_row from semel.operation as o where o.project_id = p_project and o.request_id = p_request;
         if found then
@@ -136,8 +139,8 @@ begin
         end if;
         begin
             -- When the bound strikes it is taken back with all of this block.
-            v_bound := set_config('lock_timeout',
-                greatest(5, date_part('epoch', v_until - clock_timestamp()) * 1000)::int::text, true);
+            v_bound := set_config('lock_timeout', greatest(5, date_part('epoch',
+                v_began + least(greatest(p_wait, '0'), '1 hour') - clock_timestamp()) * 1000)::int::text, true);
             if outcome is null then
                 insert into semel.operation (project_id, request_id, event_type, actor_user_id, payload, status, attempts,
                     mode, holder, xact, created_at, updated_at, processing_at)
@@ -155,29 +158,33 @@ begin
                   and o.attempts = v_row.attempts and o.payload = v_row.payload and o.target = v_row.target
                   and o.event_type = p_event_type and o.actor_user_id is not distinct from p_actor;
             end if;
-            outcome := case when found then 'claimed' end;
             v_bound := set_config('lock_timeout', v_timeout, true);
+            outcome := case when found then 'claimed' end;
         exception when lock_not_available or deadlock_detected then
             outcome := 'in_flight';
         end;
     end loop;
-    attempts := v_row.attempts;
-    payload := v_row.payload;
     if outcome = 'claimed' then
-        attempts := coalesce(attempts, 0) + 1;
-        payload := coalesce(nullif(payload, '{}'), p_identities[1]);
+        attempts := coalesce(v_row.attempts, 0) + 1;
         xid := pg_current_xact_id()::text;
         if p_mode = 'recorded' then
             -- A claim is a sign of life.
             perform semel.operation_beat(p_project, p_holder, '', v_now);
         end if;
+        return next;
+        return;
+    elsif outcome = 'modeless' then
+        raise exception using errcode = 'SMQ01', message = format('%L with holder %L', left(p_mode, 80), p_holder),
+            hint = 'An operation is atomic, or recorded by a holder.';
     elsif outcome = 'replay' then
         reply_status := v_row.reply_status;
         reply_headers := v_row.reply_headers;
         reply_body := v_row.reply_body;
         completed_at := v_row.completed_at;
     end if;
-    error := case when outcome <> 'claimed' then v_row.error end;
+    attempts := v_row.attempts;
+    payload := v_row.payload;
+    error := v_row.error;
     return next;
 end
 $$;
@@ -285,8 +292,9 @@ declare
     v_fate    text;
     v_outcome text;
 begin
-    perform semel.operation_require(p_project, p_request, p_event_type, p_actor, p_identities);
-    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    if not semel.operation_sound(p_project, p_request, p_event_type, p_actor, p_identities) then
+        perform semel.operation_refuse(p_project, p_request, p_event_type, p_actor);
+    elsif current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
         raise exception using errcode = 'SMI09', message = 'a transaction that is not READ COMMITTED cannot look again',
             hint = 'Recover in a transaction of its own, READ COMMITTED.';
     end if;

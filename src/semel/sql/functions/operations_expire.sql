@@ -53,7 +53,7 @@ begin
     with old as materialized (
         select o.request_id from semel.operation as o
         where o.project_id = p_project and o.request_id = any (v_ids) and o.target = 'API'
-          and o.updated_at <= v_now - p_operations and o.status <> 'PROCESSING'
+          and o.updated_at <= v_now - p_operations
           and (semel.reconcile_kind(o.target, o.status, o.payload,
                    o.reply_status is not null or o.reply_body is not null, false) is null
                or exists (select from semel.judgement as j where j.project_id = p_project

@@ -38,10 +38,11 @@ begin
                         p_errors, p_created, p_processing, p_completed)
                 as x(request, target, event, actor, payload, status, attempts, result, error, created, processing, completed)
         ), met as materialized (
-            -- What stands here: nothing (fresh), the same from there (follows: and it moved on), or ours.
-            select x.*, o.request_id is null as fresh, coalesce(f.follows, false) as follows,
-                coalesce(f.follows and (o.target, o.event_type, o.actor_user_id, o.payload, o.status, o.attempts)
-                    is distinct from (x.target, x.event, x.actor, x.payload, x.status, x.attempts), false) as moved,
+            -- What stands here: nothing (fresh), an imported one that nobody touched (the same, or from there
+            -- and moved on), or ours.
+            select x.*, o.request_id is null as fresh,
+                coalesce(f.untouched, false) and f.same as same,
+                coalesce(f.untouched and o.imported_from = p_from and not f.same, false) as moved,
                 (o.target, o.event_type, o.actor_user_id) is not distinct from (x.target, x.event, x.actor)
                     and (o.payload = x.payload or '{}' in (o.payload, x.payload))
                     -- What failed there had no effect there. What may have had one was judged here, or is told.
@@ -52,8 +53,11 @@ begin
             -- The limit keeps this a look at the key for each, however large the ledger.
             left join lateral (select * from semel.operation as e
                 where e.project_id = p_project and e.request_id = x.request limit 1) as o on true
-            cross join lateral (select o.imported_from = p_from and o.xact is null and not exists (
-                select from semel.judgement as j where j.project_id = p_project and j.request_id = x.request)) as f(follows)
+            cross join lateral (select
+                o.imported_from is not null and o.xact is null and not exists (
+                    select from semel.judgement as j where j.project_id = p_project and j.request_id = x.request),
+                (o.target, o.event_type, o.actor_user_id, o.payload, o.status, o.attempts) is not distinct from
+                    (x.target, x.event, x.actor, x.payload, x.status, x.attempts)) as f(untouched, same)
         ), kept as (
             insert into semel.operation as o (project_id, request_id, target, event_type, actor_user_id, payload, status,
                 attempts, reply_status, reply_headers, reply_body, error, created_at, updated_at, processing_at,
@@ -74,7 +78,7 @@ begin
             returning o.request_id
         ), seen as (
             select x.request, x.fresh, k.request_id is not null as kept,
-                   case when x.fresh or x.moved then k.request_id is not null else x.follows or x.agrees end as ours
+                   case when x.fresh or x.moved then k.request_id is not null else x.same or x.agrees end as ours
             from met as x left join kept as k on k.request_id = x.request
         )
         select (count(*) filter (where s.kept and s.fresh))::int, (count(*) filter (where s.kept and not s.fresh))::int,

@@ -27,7 +27,7 @@ create table semel.operation (
     -- No check constraints: each costs a claim and a finish 5 us to compile, and the functions are the
     -- only door. docs/decisions/0018 has the figures.
     primary key (project_id, request_id)
-) with (fillfactor = 60); -- a reply is put beside its claim, in the same page and in no index
+) with (fillfactor = 75); -- a reply is put beside its claim, in the same page and in no index
 
 -- Who executes recorded operations, and when it was last seen.
 create table semel.operation_holder (
