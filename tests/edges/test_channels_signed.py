@@ -107,7 +107,9 @@ def test_a_secret_need_not_be_ascii(channel: str) -> None:
 
 
 @pytest.mark.parametrize("channel", ["slack", "standard", "stripe"])
-@pytest.mark.parametrize(("off", "passes"), [(0, True), (300, True), (301, False), (10**9, False)])
+@pytest.mark.parametrize(
+    ("off", "passes"), [(0, True), (300, True), (301, False), (10**9, False)]
+)
 def test_a_signature_is_refused_outside_its_window_before_and_after(
     channel: str, off: float, *, passes: bool
 ) -> None:

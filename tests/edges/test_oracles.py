@@ -37,7 +37,7 @@ def passes(channel: str, secret: str, body: bytes, headers: Headers) -> bool:
 def cases() -> Iterator[tuple[Random, str, bytes]]:
     """Random secrets and JSON bodies with any text in them; every fourth body is changed later."""
     some = Random(7)
-    letters = "aZ09-_ +/=äß秘密😀\"\\"
+    letters = 'aZ09-_ +/=äß秘密😀"\\'
     for n in range(COUNT):
         secret = "".join(some.choices(letters, k=some.randint(1, 60))).strip() or "s"
         text = "".join(some.choices(letters + "\n\t{}", k=some.randint(0, 300)))
@@ -57,7 +57,9 @@ def agree(channel: str, oracle: Callable[[Random, str, bytes], tuple[str, Header
 
 def test_stripe_s_signatures_are_ours() -> None:
     def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers]:
-        sign: Any = stripe.WebhookSignature._compute_signature  # what generate_signature_header calls
+        sign: Any = (
+            stripe.WebhookSignature._compute_signature
+        )  # what generate_signature_header calls
         line = f"t={int(NOW)},v1={sign(f'{int(NOW)}.{body.decode()}', secret)}"
         assert stripe.WebhookSignature.verify_header(body.decode(), line, secret, None)
         return secret, [("stripe-signature", line)]

@@ -78,6 +78,7 @@ def test_a_retry_in_flight_is_told_to_come_back_and_another_input_that_it_is_one
 ) -> None:
     with threads(1) as pool:
         first = held(pool, client, shop)
+        until(lambda: one(ledger, "select name <> '' from semel.operation_holder"))  # it beats
         again = client.post("/payments", **HOLD)
         assert (again.status_code, again.json()["code"]) == (409, "E-IDEMPOTENT-003")
         assert (again.json()["reason"], again.json()["retryable"]) == ("in_progress", True)
@@ -210,6 +211,22 @@ def test_a_commit_whose_answer_is_lost_is_answered_all_the_same(
         assert client.post("/payments", key="k").content == answer.content
     assert rows(conn) == 1
     assert operations(conn) == [("SUCCEEDED", 1)]
+
+
+@pytest.mark.parametrize("take", [True, False])
+def test_a_database_that_is_away_is_503_and_nothing_is_executed(
+    dsn: str, conn: Conn, *, take: bool
+) -> None:
+    conn.execute(TABLES)
+    with cut(dsn) as between:
+        app = rest_starlette.application(between.dsn, Shop(), take=take, **RULES)
+        with asgi(app) as client:
+            assert client.post("/payments", key="k").status_code == 201
+            between.close()
+            answer = client.post("/payments", key="another")
+            assert (answer.status_code, answer.json()["code"]) == (503, "E-DB-001")
+            assert (answer.json()["retryable"], answer.headers["retry-after"]) == (True, "5")
+    assert rows(conn) == 1
 
 
 # -- processes that die ---------------------------------------------------------------------

@@ -55,6 +55,8 @@ OTHERS = {
         # Rows of an old system.
         ({"status": "FAILED", "attempts": 3, "payload": "{}"}, "claimed"),
         ({"status": "FAILED", "attempts": 3, "payload": "{}", **REPLIED}, "legacy"),
+        ({"status": "FAILED", "payload": "{}", "reply_status": 200}, "legacy"),
+        ({"status": "FAILED", "payload": "{}", "reply_body": b"1"}, "legacy"),
         ({"status": "FAILED", "attempts": 3, "payload": '{"input":1}'}, "legacy"),
         ({"status": "PENDING", "payload": "{}"}, "legacy"),
         ({"status": "SUCCEEDED", "payload": "{}", **REPLIED}, "legacy"),

@@ -7,9 +7,15 @@ import pytest
 
 from fix_world import NOW, Conn, one
 from keyed import DONE, asked, at, begin, fail, put, rows, state, stored
-from semel.core.operations import Begun, Reply, operation_beat, operation_finish
+from semel.core.operations import (
+    Begun,
+    Reply,
+    operation_beat,
+    operation_finish,
+    operation_release,
+)
 from semel.db.execute import run
-from semel.errors import TransactionEnded
+from semel.errors import BadRequest, TransactionEnded
 
 HOLDER = UUID(int=1)
 OTHER = UUID(int=2)
@@ -159,3 +165,53 @@ def test_an_empty_reply_is_one(conn: Conn) -> None:
     nothing = Reply(status=204, headers=[], body=b"")
     run(conn, operation_finish("p", "k", begun.attempts or 0, None, nothing, holder=HOLDER))
     assert nothing == begin(conn).reply
+
+
+def release(conn: Conn, begun: Begun, outcome: Any, holder: UUID = HOLDER) -> str:
+    assert begun.attempts
+    return run(conn, operation_release("p", "k", begun.attempts, holder, outcome, now=NOW))
+
+
+def test_a_claim_handed_back_untouched_never_happened(conn: Conn) -> None:
+    first = claim(conn)
+    fail(conn, first, holder=HOLDER)
+    again = claim(conn)
+    assert "lost" == release(conn, first, "untouched")
+    assert "lost" == release(conn, again, "untouched", OTHER)
+    assert "won" == release(conn, again, "untouched")
+    assert ("PENDING", 1) == state(conn)
+    kept = stored(conn)
+    assert kept
+    assert ("atomic", None) == (kept["mode"], kept["holder"])
+    assert "lost" == release(conn, again, "untouched")
+    with pytest.raises(TransactionEnded):
+        finish(conn, again)
+    assert ("claimed", 2) == ((told := begin(conn)).outcome, told.attempts)
+
+
+def test_a_claim_handed_back_as_unknown_is_for_a_person_while_its_holder_beats(
+    conn: Conn,
+) -> None:
+    begun = claim(conn)
+    assert "won" == release(conn, begun, "unknown")
+    assert ("PROCESSING", 1) == state(conn)
+    assert "unknown" == begin(conn).outcome
+    with pytest.raises(TransactionEnded):
+        finish(conn, begun)
+
+
+def test_a_claim_is_handed_back_for_a_known_reason(conn: Conn) -> None:
+    begun = claim(conn)
+    for odd in ("done", "", None):
+        with pytest.raises(BadRequest):
+            release(conn, begun, odd)
+    assert ("PROCESSING", 1) == state(conn)
+
+
+def test_only_a_recorded_claim_that_has_not_ended_is_handed_back(conn: Conn) -> None:
+    begun = claim(conn)
+    conn.execute("update semel.operation set mode = 'atomic'")
+    assert "lost" == release(conn, begun, "untouched")
+    conn.execute("update semel.operation set mode = 'recorded', status = 'FAILED'")
+    assert "lost" == release(conn, begun, "untouched")
+    assert ("FAILED", 1) == state(conn)

@@ -32,13 +32,13 @@ PURE = {
     "undo_of",
     "run_beside",
     "input_digest",
+    "operation_refuse",
+    "operation_sound",
     "reply_json",
 }
 
 #: Pure, and open to be inlined: they fix no search_path, and qualify every name.
-INLINED = {"event_key", "uuid_at", "run_lane", "body_is_small"}
-#: On the hot way, where to set a path costs more than the function: its callers have set it.
-PATHLESS = {"operation_require"}
+INLINED = {"event_key", "uuid_at", "run_lane", "body_is_small", "operation_sound"}
 #: With the caller's rights and path, which his deferred triggers expect; names nothing unqualified.
 INVOKER = {"operation_close"}
 #: Called only by functions that have judged the project already.
@@ -160,7 +160,7 @@ def test_every_function_starts_with_the_project_and_refuses_a_strange_one(conn: 
         if name in CROSS_PROJECT | PURE:
             continue
         assert "p_project" == arguments[0], name
-        judged = "project_require" in source or "operation_require" in source
+        judged = "project_require" in source or "operation_refuse" in source
         assert judged or name in INTERNAL, name
 
 
@@ -205,8 +205,8 @@ def test_every_function_is_closed_to_the_public_and_fixes_its_path(conn: Conn) -
             assert not definer, name
             assert [] == config, name
             continue
-        assert "search_path=pg_catalog" in config or name in PATHLESS, name
-        assert definer or name in PURE | PATHLESS | {"project_require"}, name
+        assert "search_path=pg_catalog" in config, name
+        assert definer or name in PURE | {"project_require"}, name
     open_to_all = conn.execute(
         "select proname from pg_proc where pronamespace = 'semel'::regnamespace"
         " and has_function_privilege('public', oid, 'execute')"

@@ -79,7 +79,7 @@ class Begun:
     attempts: int | None = None  # of the row
     xid: str | None = None  # of the transaction that claimed it
     reply: Reply | None = None  # of a replay
-    payload: Any = None  # the row's identity
+    payload: Any = None  # the row's identity, unless it was claimed
     error: str | None = None
     completed_at: datetime | None = None
 

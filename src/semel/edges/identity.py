@@ -95,10 +95,10 @@ def asked(
         if input is not None:
             raise BadRequest("pass the input or its digest, not both")
         given = None
-        envelopes: Any = [{"version": version, "digest": digest}]
+        envelopes: list[Any] = [{"version": version, "digest": digest}]
     else:
         given = _input(input, version, decode, keys)
-        envelopes = given.envelopes()
+        envelopes = list[Any](given.envelopes())
     identity = Identity(
         project=project,
         request_id=request_id or base_id(project, who, key),

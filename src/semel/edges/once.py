@@ -220,7 +220,7 @@ def once(
     operation: str,
     join: bool = False,
     **options: Unpack[OnceOptions],
-) -> Once:
+) -> Any:
     """
     Execute a block once for a key: `with`, or `async with` where the connection is awaited.
 

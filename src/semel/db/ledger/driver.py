@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from semel.core.call import Call
 from semel.db.execute import on
@@ -224,7 +224,7 @@ class Driver(ABC):
         try:
             if is_async(conn):
                 return await atransact(conn, lambda: answered(on(conn, call)))
-            return transact(conn, lambda: on(conn, call))  # type: ignore[return-value]
+            return transact(conn, lambda: cast("T", on(conn, call)))
         finally:
             with suppress(Exception):
                 await answered(conn.close())

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _LOCK = threading.Lock()
 _WAITING: dict[int, int] = {}  # by the pool's id, while anybody waits
 
 
 @contextmanager
-def permit(pool: Any) -> Iterator[bool]:
+def permit(pool: Any) -> Generator[bool, None, None]:
     """Whether to wait with a connection of *pool*, for as long as the block lasts."""
     most = _size(pool)
     if most is None:
