@@ -20,6 +20,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 from server import Server
 
+import semel
 from semel.db import migrate
 from semel.db.pool import connect
 
@@ -27,6 +28,8 @@ CALLERS = 8
 MUTATION = "a mutation under a key"
 MAY_FAIL = "a mutation that may fail"
 REPLAY_OF = "a replay"
+ONCE = "a mutation through once"
+REPLAY_ONCE = "a replay through once"
 TEMPLATE = "bench_ledger"
 ACCOUNTS = 100_000
 REPLAYS = 1_000
@@ -143,6 +146,26 @@ async def ours_with_savepoint(conn: Conn, key: str, account: int) -> None:
     await ours(conn, key, account, savepoint=True)
 
 
+async def through_once(conn: Conn, key: str, account: int) -> None:
+    told = {"project": "p", "actor": "ann", "key": key, "operation": "op"}
+    async with semel.once(conn, **told, input={"account": account}) as op:
+        if op.replay is not None:
+            raise AssertionError(key)
+        answer = await result(await conn.execute(UPDATE, (account,)))
+        await conn.execute(INSERT, (account,))
+        op.reply(answer, status=201)
+    op.response()
+
+
+async def replay_through_once(conn: Conn, _key: str, account: int) -> None:
+    told = {"project": "p", "actor": "ann", "operation": "op"}
+    key = f"r{account % REPLAYS}"
+    async with semel.once(conn, **told, key=key, input={"of": "r"}) as op:
+        if op.replay is None:
+            op.reply({"ok": True, "balance": 1}, status=201)  # the first time, before it is measured
+    op.response()
+
+
 async def replay(conn: Conn, _key: str, account: int) -> None:
     key = f"r{account % REPLAYS}"
     begun = await conn.execute(REPLAY, ("p", key, "op", "ann", ENVELOPES))
@@ -153,12 +176,14 @@ async def replay(conn: Conn, _key: str, account: int) -> None:
 
 #: What each is, and in which comparisons its figure stands.
 VARIANTS: dict[str, tuple[Mutation, tuple[tuple[str, str], ...]]] = {
-    "plain": (plain, tuple((what, "plain") for what in (MUTATION, MAY_FAIL, REPLAY_OF))),
-    "naive": (naive, ((MAY_FAIL, "naive"),)),
+    "plain": (plain, tuple((what, "plain") for what in (MUTATION, MAY_FAIL, REPLAY_OF, ONCE, REPLAY_ONCE))),
+    "naive": (naive, ((MAY_FAIL, "naive"), (ONCE, "naive"))),
     "two functions": (two_functions, ((MUTATION, "two functions"),)),
     "ours": (ours, ((MUTATION, "semel"),)),
     "ours, savepoint": (ours_with_savepoint, ((MAY_FAIL, "semel"),)),
     "ours, replay": (replay, ((REPLAY_OF, "semel"),)),
+    "once": (through_once, ((ONCE, "semel"),)),
+    "once, replay": (replay_through_once, ((REPLAY_ONCE, "semel"),)),
 }
 
 

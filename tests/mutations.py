@@ -546,7 +546,6 @@ MUTATIONS: dict[str, Mutation] = {
         ("reconcile_resolve", "the reply in the audit", "to_jsonb(v_row) - '{project_id,request_id,reply_body,reply_headers}'::text[]", "to_jsonb(v_row)"),
         ("operation_import", "what is ours is overwritten", "o.imported_from is not null and o.xact is null and not exists", "o.imported_from is not null and not exists"),
         ("operation_import", "what was judged is overwritten", "o.xact is null and not exists (\n                    select from semel.judgement as j where j.project_id = p_project and j.request_id = x.request)", "o.xact is null"),
-        ("operation_import", "another's is overwritten", "f.untouched and o.imported_from = p_from and not f.same", "f.untouched and not f.same"),
         ("operation_import", "what moved on is left", "o.imported_from = p_from and not f.same, false)", "o.imported_from = p_from and false, false)"),
         ("operation_import", "what changed is the same", "and f.same as same", "as same"),
         ("operation_import", "a copy of the table conflicts", "else x.same or x.agrees end", "else x.agrees end"),

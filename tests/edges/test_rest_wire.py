@@ -261,36 +261,22 @@ def test_what_is_there_decides(
 
 
 @everywhere
-@pytest.mark.parametrize(
-    "key",
-    ["", '""', "k" * 256, "clé", '"open', "a,b", '"a", "b"', "a;b", ["k", "k"], ["k", '"k"']],
-)
-def test_a_malformed_key_is_refused_and_nothing_looked_up(
-    client: Client, ledger: Conn, key: str | list[str]
-) -> None:
-    answer = client.post("/payments", key=key)
-    assert (answer.status_code, code(answer)) == (400, "E-IDEMPOTENT-006")
-    assert answer.json()["reason"] == "key_malformed"
+def test_a_malformed_key_is_refused_and_nothing_looked_up(client: Client, ledger: Conn) -> None:
+    ones = ["", '""', "k" * 256, "clé", '"open', "a,b", '"a", "b"', "a;b", "a\\b"]
+    for key in [*ones, ["k", "k"], ["k", '"k"']]:
+        answer = client.post("/payments", key=key)
+        assert (answer.status_code, code(answer)) == (400, "E-IDEMPOTENT-006"), key
+        assert answer.json()["reason"] == "key_malformed"
     assert rows(ledger) == 0
     assert operations(ledger) == []
 
 
 @everywhere
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b'{"cents": NaN}',
-        b"[" * 3000,
-        b"\xff\xfe",
-        b'{"a":1,"a":2}',
-        b'"\\ud800"',
-        b"1e999",
-    ],
-)
-def test_a_body_that_is_no_json_is_refused(client: Client, ledger: Conn, body: bytes) -> None:
-    answer = client.post("/payments", body, key="k")
-    assert answer.status_code in {400, 422}
+def test_a_body_that_is_no_json_is_refused(client: Client, ledger: Conn) -> None:
+    bodies = [b"{", b'{"cents": NaN}', b"[" * 3000, b"\xff\xfe", b'{"a":1,"a":2}', b'"\\ud800"']
+    for body in [*bodies, b"1e999", b"9" * 4000, b"\xef\xbb\xbf[1]"]:
+        answer = client.post("/payments", body, key="k")
+        assert answer.status_code in {400, 422}, body
     assert rows(ledger) == 0
     assert operations(ledger) == []
 
@@ -336,12 +322,11 @@ def test_middleware_leaves_a_request_without_a_key_alone(client: Client, ledger:
 
 
 @everywhere
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_other_methods_are_left_alone(client: Client, ledger: Conn, method: str) -> None:
-    for _ in range(2):
+def test_other_methods_are_left_alone(client: Client, ledger: Conn) -> None:
+    for method in ["GET", "PUT", "DELETE"] * 2:
         answer = client.send(method, "/payments", key='"broken')
         assert answer.status_code in {200, 201}
-    assert rows(ledger) == 2
+    assert rows(ledger) == 6
     assert operations(ledger) == []
 
 

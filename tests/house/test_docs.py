@@ -26,9 +26,11 @@ from semel.config import (
     WorkerSettings,
     load,
 )
+from semel.config.hmac import HmacSettings
 from semel.config.settings import FOLLOWS
 from semel.config.values import shown
 from semel.db import migrate
+from semel.edges.channels import READERS
 from semel.errors import tree
 from semel.ops.cli import app as commands
 from semel.ops.cli.up import curl
@@ -163,8 +165,25 @@ def test_a_setting_of_a_source_is_documented_with_its_default() -> None:
         default = documented("Sources", field.name)[1]
         if field.default is MISSING:
             assert default == "required"
+        elif field.default is None:
+            assert default == "none"
         elif field.name != "secrets":
             assert default == _plain(field.default)
+
+
+def test_how_a_sender_signs_is_documented_with_its_default() -> None:
+    rows = part("docs/channels/hmac.md", "## Settings")
+    told = {row.split(" | ")[0].strip("| `"): row.split(" | ")[1].strip("` ") for row in rows}
+    for field in fields(HmacSettings):
+        if field.name == "source":
+            continue
+        wanted = "none" if field.default in {None, ""} else shown(field.default)
+        assert told[field.name] == ("required" if field.name == "header" else wanted)
+
+
+def test_every_channel_has_a_page() -> None:
+    pages = {path.stem for path in (ROOT / "docs" / "channels").glob("*.md")} - {"index"}
+    assert set(READERS) == pages
 
 
 def test_a_setting_of_a_notifier_is_documented_with_its_default() -> None:
@@ -344,9 +363,10 @@ def test_python_on_a_page_is_python(page: Path) -> None:
 
 
 def test_toml_on_a_page_is_a_configuration(tmp_path: Path) -> None:
-    environ = {"ALERTS_TOKEN": "a", "ALERTS_TOKEN_OLD": "b"}
+    keys = {"DISCORD_PUBLIC_KEY": "ab" * 32, "EVENTS_SECRET": "whsec_" + "A" * 32}
     for page in PAGES:
         for block in blocks(str(page), "toml"):
+            environ = dict.fromkeys(re.findall(r'"env:(\w+)"', block), "a") | keys
             (tmp_path / "semel.toml").write_text(block)
             settings = load(environ, tmp_path)
             assert settings.sources or settings.notifiers or settings.ledger

@@ -123,6 +123,15 @@ def test_an_atomic_claim_is_not_finished_by_a_holder(conn: Conn) -> None:
         assert "lost" == fail(conn, begun, holder=HOLDER)
 
 
+def test_its_own_transaction_is_not_its_holder(conn: Conn) -> None:
+    with conn.transaction():
+        begun = claim(conn)
+        with pytest.raises(TransactionEnded), conn.transaction():
+            run(conn, operation_finish("p", "k", 1, begun.xid, DONE))
+        assert "lost" == fail(conn, begun)
+        finish(conn, begun)
+
+
 def test_a_claim_is_a_beat(conn: Conn) -> None:
     claim(conn)
     assert NOW == beat_at(conn)

@@ -135,8 +135,9 @@ def _executed(endpoint: Callable[..., Any]) -> Callable[..., Any]:
         inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY, default=Depends(_request)),
     ]
     asks.sort(key=lambda parameter: parameter.kind)
-    execute.__signature__ = told.replace(parameters=asks)  # type: ignore[attr-defined]
-    execute.semel_executed = True  # type: ignore[attr-defined]
+    made_: Any = execute
+    made_.__signature__ = told.replace(parameters=asks)
+    made_.semel_executed = True
     return execute
 
 

@@ -13,7 +13,7 @@ operation is `g.semel`; errors go on to the application's own handlers.
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from urllib.parse import quote
 
 from flask import Response, current_app, g, make_response, request
@@ -63,7 +63,7 @@ def once(
         def execute(*args: Any, **kwargs: Any) -> Any:
             return door.run(lambda: current_app.ensure_sync(view)(*args, **kwargs))
 
-        return execute  # type: ignore[return-value]
+        return cast("V", execute)
 
     return decorate
 
