@@ -33,7 +33,7 @@ def clock_of(entry: Entry) -> float:
     if "t_offset_s" in entry:
         return BASE + float(entry["t_offset_s"])
     if entry["verdict"] == "vector":
-        return VECTOR_CLOCKS.get(channel_of(entry), float(entry["clock"]))
+        return VECTOR_CLOCKS.get(channel_of(entry)) or float(entry["clock"])
     return float(entry.get("clock_override", entry["clock"]))
 
 

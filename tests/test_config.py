@@ -288,7 +288,7 @@ def test_a_source_without_secrets_must_say_so(tmp_path: Path) -> None:
 def test_one_made_by_hand_without_secrets_is_for_loopback_only() -> None:
     source = Source(name="alerts", channel="alertmanager", agent="triage")
     sources = {("default", "alerts"): source}
-    assert Settings(sources=sources)
+    assert Settings(sources=sources).server.is_loopback
     with pytest.raises(BadConfig, match=r"add secrets = \[.env:NAME.\]"):
         Settings(sources=sources, server=Server(host="0.0.0.0"))
 

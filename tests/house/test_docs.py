@@ -173,7 +173,11 @@ def test_a_setting_of_a_source_is_documented_with_its_default() -> None:
 
 def test_how_a_sender_signs_is_documented_with_its_default() -> None:
     rows = part("docs/channels/hmac.md", "## Settings")
-    told = {row.split(" | ")[0].strip("| `"): row.split(" | ")[1].strip("` ") for row in rows}
+    told = {
+        row.split(" | ")[0].strip("| `"): row.split(" | ")[1].strip("` ")
+        for row in rows
+        if " | " in row
+    }
     for field in fields(HmacSettings):
         if field.name == "source":
             continue

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils.connection import ConnectionProxy
@@ -62,21 +62,21 @@ def once(
     door = _Door(Rules(project=project, **rules), actor, using)
 
     def decorate(view: V) -> V:
-        run = door.arun if iscoroutinefunction(view) else door.run
         if iscoroutinefunction(view):
 
             @wraps(view)
             async def execute(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-                return await run(request, lambda: view(request, *args, **kwargs))
+                return await door.arun(request, lambda: view(request, *args, **kwargs))
 
         else:
 
             @wraps(view)
             def execute(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-                return run(request, lambda: view(request, *args, **kwargs))
+                return door.run(request, lambda: view(request, *args, **kwargs))
 
-        execute.semel_once = True  # type: ignore[attr-defined]
-        return transaction.non_atomic_requests(using)(execute)  # type: ignore[no-any-return]
+        once_: Any = transaction.non_atomic_requests(using)(execute)
+        once_.semel_once = True
+        return cast("V", once_)
 
     return decorate
 
@@ -124,7 +124,7 @@ class _Door:
         return self._rules.once(told, actor, found)
 
     def _execute(
-        self, request: HttpRequest, view: Callable[[], Any], settings: dict[str, Any]
+        self, request: Any, view: Callable[[], Any], settings: dict[str, Any]
     ) -> HttpResponseBase:
         block = Once(self._connection, **settings)
         request.semel = op = block.operation
@@ -139,7 +139,7 @@ class _Door:
         return self._answered(block, response, own)
 
     async def _aexecute(
-        self, request: HttpRequest, view: Callable[[], Any], settings: dict[str, Any]
+        self, request: Any, view: Callable[[], Any], settings: dict[str, Any]
     ) -> HttpResponseBase:
         block = Once(self._connection, **settings)
         request.semel = op = block.operation

@@ -80,7 +80,8 @@ class IdempotencyMiddleware:
         self._get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
-            markcoroutinefunction(self)
+            me: Any = self
+            markcoroutinefunction(me)
 
     def __call__(self, request: HttpRequest) -> Any:
         """Answer one request."""
