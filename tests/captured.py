@@ -34,7 +34,7 @@ def clock_of(entry: Entry) -> float:
         return BASE + float(entry["t_offset_s"])
     if entry["verdict"] == "vector":
         return VECTOR_CLOCKS.get(channel_of(entry)) or float(entry["clock"])
-    return float(entry.get("clock_override", entry["clock"]))
+    return float(entry["clock_override" if "clock_override" in entry else "clock"])
 
 
 def headers_of(entry: Entry, clock: float | None = None) -> list[tuple[str, str]]:

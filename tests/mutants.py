@@ -41,6 +41,7 @@ SUITE = [
     "tests/sql/test_versions.py",
     "tests/sql/test_correlation.py",
     "tests/races/test_moving_runs.py",
+    "tests/sql/test_contents.py",
     "tests/sql/test_retention.py",
     "tests/races/test_runs.py",
     "tests/races/test_inbox.py",
@@ -83,6 +84,7 @@ LEDGER = [
     "tests/sql/test_operations_recorded.py",
     "tests/sql/test_operations_recover.py",
     "tests/sql/test_operations_close.py",
+    "tests/sql/test_shard_rules.py",
     "tests/races/test_operations.py",
     "tests/model/test_ledger_machine.py",
 ]

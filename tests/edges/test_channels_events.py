@@ -198,6 +198,21 @@ def test_line_s_events_are_each_once_however_they_are_grouped(client: Web, conn:
     assert told["event"]["webhookEventId"] in {"1", "2"}
 
 
+def test_a_request_whose_transaction_failed_is_whole_when_it_comes_again(
+    client: Web, conn: Conn
+) -> None:
+    post(client, "line", line("1", "2"))
+    told = line("2", "3", deliveryContext={"isRedelivery": True})
+    with conn.transaction():
+        conn.execute("lock table semel.dedupe in access exclusive mode")
+        failed = post(client, "line", told)
+    assert failed.status_code == 503
+    assert failed.headers["retry-after"]
+    assert count(conn, "events") == count(conn, "runs") == count(conn, "deliveries") == 2
+    assert said(post(client, "line", told)) == "200 duplicate, new"
+    assert count(conn, "runs") == 3
+
+
 def test_line_tries_the_url_and_nothing_is_kept(client: Web, conn: Conn) -> None:
     answer = post(client, "line", {"destination": "U0", "events": []})
     assert said(answer) == "200 ignored"

@@ -1,16 +1,27 @@
 """Requests that meet, clients that go away, commits that are slow, and processes that die."""
 
+import asyncio
 import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 import rest_fastapi
 import rest_flask
@@ -20,6 +31,7 @@ from fix_rest import RULES, everywhere, where_atomic, where_recorded
 from fix_world import PROGRAMS, Conn, one, until
 from rest_servers import Client, asgi, wsgi
 from rest_shop import TABLES, Shop, operations, rows
+from semel.asgi import Idempotency
 
 HOLD: dict[str, Any] = {"key": "k", "headers": {"X-Do": "hold"}}
 
@@ -230,6 +242,46 @@ def test_a_database_that_is_away_is_503_and_nothing_is_executed(
 
 
 # -- processes that die ---------------------------------------------------------------------
+
+
+def test_a_handler_that_overlooks_that_it_cannot_have_the_operation_has_no_answer(
+    dsn: str, conn: Conn
+) -> None:
+    handlers: list[
+        Any
+    ] = []  # the task of the handler, once for each connection that it borrows
+
+    def pool() -> AbstractAsyncContextManager[Any]:
+        if handlers and asyncio.current_task() is handlers[0]:
+            handlers.append(handlers[0])
+            if len(handlers) == 3:  # the claim is handed back, and cannot be made again
+                raise psycopg.OperationalError("away")
+        return connection()
+
+    @asynccontextmanager
+    async def connection() -> AsyncIterator[Any]:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as mine:
+            yield mine
+
+    async def pay(request: Request) -> PlainTextResponse:
+        if not handlers:
+            handlers.append(asyncio.current_task())
+        with suppress(Exception):
+            await request.state.semel
+        return PlainTextResponse("paid")
+
+    app: Any = Idempotency(
+        Starlette(routes=[Route("/payments", pay, methods=["POST"])]),
+        pool=pool,
+        project="shop",
+        actor=lambda request: "alice",
+    )
+    with asgi(app) as client:
+        answer = client.post("/payments", key="k")
+        assert (answer.status_code, answer.json()["code"]) == (503, "E-DB-001")
+        assert operations(conn) == [("PENDING", 0)]
+        assert client.post("/payments", key="k").text == "paid"
+    assert operations(conn) == [("SUCCEEDED", 1)]
 
 
 @contextmanager

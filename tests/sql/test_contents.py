@@ -7,17 +7,24 @@ from typing import Any
 import psycopg
 
 from consistency import faults
-from fix_world import Conn
+from fix_world import Conn, until
 from semel.core import inbox, upkeep
 from semel.db.execute import run
 from semel.model import Accepted, Offer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
+WAITING = """select count(*) from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock'"""
 
 
 def offer(name: str, content: str | None = "c", **changes: Any) -> Offer:
-    told: dict[str, Any] = {"source": "s", "channel": "gitea", "agent": "a", "input": {"n": name}}
+    told: dict[str, Any] = {
+        "source": "s",
+        "channel": "gitea",
+        "agent": "a",
+        "input": {"n": name},
+    }
     return Offer(id=name, content=content, **(told | changes))
 
 
@@ -77,7 +84,10 @@ def test_past_its_window_a_content_is_new_under_a_new_id(conn: Conn) -> None:
         return told.verdict
 
     assert ["new", "redelivery", "redelivery", "new"] == [
-        at(0, "1"), at(0.9, "2"), at(1.8, "3"), at(2.8, "4"),
+        at(0, "1"),
+        at(0.9, "2"),
+        at(1.8, "3"),
+        at(2.8, "4"),
     ]
     assert ["redelivery", "redelivery"] == [at(3, "1"), at(3.1, "2")]
     assert 2 == count(conn, "select count(*) from semel.runs")
@@ -99,6 +109,38 @@ def test_contents_are_forgotten_in_batches_once_past_their_window(conn: Conn) ->
     assert 1 == count(conn, "select count(*) from semel.content")
 
 
+def test_expiry_takes_a_batch_and_leaves_what_is_locked(
+    conn: Conn, other: psycopg.Connection[Any]
+) -> None:
+    accept(conn, *(offer(str(n), str(n), window=DAY) for n in range(5)), now=START)
+    expire = "select semel.content_expire('p', 2, %s)"
+    assert [(2,)] == conn.execute(expire, (START + DAY,)).fetchall()
+    with other.transaction():
+        other.execute(
+            "select from semel.content order by kept_until, content_key limit 1 for update"
+        )
+        conn.execute("set statement_timeout = '5s'")
+        assert 2 == run(conn, upkeep.content_expire("p", now=START + DAY))
+    assert 1 == run(conn, upkeep.content_expire("p", now=START + DAY))
+
+
+def test_contents_are_kept_in_the_order_of_their_keys_so_that_two_calls_cannot_cross(
+    conn: Conn,
+) -> None:
+    accept(conn, *(offer(str(n), str(n)) for n in range(20)))
+    keys = [
+        key for [key] in conn.execute("select content_key from semel.content order by ctid")
+    ]
+    assert keys == sorted(keys)
+
+
+def test_no_window_at_all_trusts_the_id_alone(conn: Conn) -> None:
+    def at(day: int, name: str) -> str:
+        return accept(conn, offer(name, window=timedelta(0)), now=START + day * DAY)[0].verdict
+
+    assert ["new", "new", "duplicate"] == [at(0, "1"), at(0, "2"), at(1, "1")]
+
+
 def test_two_ids_of_one_content_at_the_same_moment_make_one_run(
     conn: Conn, other: psycopg.Connection[Any]
 ) -> None:
@@ -107,8 +149,7 @@ def test_two_ids_of_one_content_at_the_same_moment_make_one_run(
         told: list[Accepted] = []
         waiter = threading.Thread(target=lambda: told.extend(accept(other, offer("2"))))
         waiter.start()
-        while not count(conn, "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"):
-            pass
+        until(lambda: count(conn, WAITING) == 1)
     waiter.join()
     assert [("redelivery", first.run_id)] == [(one.verdict, one.run_id) for one in told]
 

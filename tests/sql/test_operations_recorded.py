@@ -123,6 +123,16 @@ def test_an_atomic_claim_is_not_finished_by_a_holder(conn: Conn) -> None:
         assert "lost" == fail(conn, begun, holder=HOLDER)
 
 
+def test_an_earlier_attempt_of_its_holder_ends_nothing(conn: Conn) -> None:
+    first = claim(conn)
+    fail(conn, first, holder=HOLDER)
+    assert 2 == claim(conn).attempts
+    assert "lost" == fail(conn, first, holder=HOLDER)
+    with pytest.raises(TransactionEnded):
+        finish(conn, first)
+    assert ("PROCESSING", 2) == state(conn)
+
+
 def test_its_own_transaction_is_not_its_holder(conn: Conn) -> None:
     with conn.transaction():
         begun = claim(conn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel.db.execute import on, translated
@@ -11,7 +11,7 @@ from semel.db.transact import answered, atransact
 from semel.errors import BadConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
     from semel.core.call import Call
 
@@ -49,14 +49,12 @@ class Pool:
         Raises:
             DatabaseUnreachable: there is none to be had.
         """
-        lent_ = lent(self._pool)
-        if not hasattr(lent_, "__aenter__"):
-            raise BadConfig(f"the pool is not awaited; {_ASYNC}")
         async with AsyncExitStack() as stack:
-            try:
+            with _translated():
+                lent_ = lent(self._pool)
+                if not hasattr(lent_, "__aenter__"):
+                    raise BadConfig(f"the pool is not awaited; {_ASYNC}")
                 conn = await stack.enter_async_context(lent_)
-            except Exception as error:
-                raise _told(error) from error
             yield conn
 
     async def run(self, call: Call[T]) -> T:
@@ -67,13 +65,19 @@ class Pool:
             SemelError: what the SQL refused, or DatabaseUnreachable.
         """
         async with self.borrow() as conn:
-            try:
+            with _translated():
                 if getattr(conn, "autocommit", False) is True or hasattr(conn, "fetchrow"):
                     return await answered(on(conn, call))
                 return await atransact(conn, lambda: answered(on(conn, call)))
-            except Exception as error:
-                raise _told(error) from error
 
 
-def _told(error: Exception) -> Exception:
-    return translated(getattr(error, "orig", None) or error)
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "orig", None) or error  # SQLAlchemy's is around the driver's
+        ours = translated(cause)
+        if ours is cause:
+            raise
+        raise ours from error

@@ -61,6 +61,7 @@ class Taken:
         self._stack = AsyncExitStack()
         self._once: Once | None = None
         self._ended = False
+        self._refused: Exception | None = None
         #: Whether another answer than the handler's is to go out: `replied`.
         self.has_its_own = False
 
@@ -92,24 +93,30 @@ class Taken:
         return self._once is not None and self._once.operation.replay is not None
 
     async def _take(self) -> Operation:
+        if self._refused is not None:
+            raise self._refused
         if self._ended:
             raise BadRequest("request.state.semel: the request is answered already")
         if self._once is not None:
             return self._once.operation
-        claimed = self._claimed
-        if claimed and not await self._recorder.release(claimed, untouched=True):
-            raise InFlight("the claim of this request was taken away")
-        conn = await self._stack.enter_async_context(self._pool.borrow())
         try:
-            self._once = Once(conn, **self._settings)
-            op = await self._once.__aenter__()
-        except BaseException:
+            op = await self._begin()
+        except BaseException as error:
             self._ended = True
+            self._refused = error if isinstance(error, Exception) else None
             await self._stack.aclose()
             raise
         if op.replay is not None:
             raise Replayed
         return op
+
+    async def _begin(self) -> Operation:
+        claimed = self._claimed
+        if claimed and not await self._recorder.release(claimed, untouched=True):
+            raise InFlight("the claim of this request was taken away")
+        conn = await self._stack.enter_async_context(self._pool.borrow())
+        self._once = Once(conn, **self._settings)
+        return await self._once.__aenter__()
 
     async def finish(
         self, status: int, headers: Sequence[tuple[str, str]], body: bytes | None
@@ -120,6 +127,8 @@ class Taken:
         Raises:
             Exception: it was not committed, and why.
         """
+        if self._refused is not None:
+            raise self._refused  # whatever the handler made of it
         if self._once is not None:
             replied = self.replied is not None
             if not self.replayed:
