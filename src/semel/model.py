@@ -57,7 +57,7 @@ class Offer:
     unique: str | None = None  # one live run of the agent for it; another start finds that run
     correlation: str | None = None  # of one key, and a joining agent: told to its live run
     compare: bool = False  # the same id with other (agent, input), and no more, is a conflict
-    content: str | None = None  # what was said, for an id nobody signed: again, under any id, is this
+    content: str | None = None  # what was said, for an id nobody signed: said again, it is this
     window: timedelta | None = None  # so long after its last sighting; None: as long as an id
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)  # secrets already taken out

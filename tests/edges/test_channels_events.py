@@ -1,5 +1,6 @@
 """Each provider's events are told apart by what it promises of them, and answered as it wants."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import Iterator
@@ -78,6 +79,25 @@ def test_gitea_s_button_makes_no_second_run(client: Web, conn: Conn) -> None:
     assert count(conn, "runs") == 2
     assert count(conn, "deliveries", "verdict = 'redelivery' and provider_event_id = '2'") == 1
     assert not faults(conn)
+
+
+def test_one_content_under_twenty_ids_at_once_makes_one_run(client: Web, conn: Conn) -> None:
+    body = b'{"ref": "x"}'
+
+    async def all_at_once() -> list[Any]:
+        return await asyncio.gather(
+            *(
+                client.sending(
+                    "POST", "/in/default/gitea", body, signing.gitea(KEY, body, str(n))
+                )
+                for n in range(20)
+            )
+        )
+
+    answers = client.run(all_at_once())
+    assert sorted(said(each) for each in answers) == ["200 redelivery"] * 19 + ["201 new"]
+    assert len({each.json()["run_id"] for each in answers}) == 1
+    assert count(conn, "events", "hits = 20") == count(conn, "runs") == 1
 
 
 def test_past_the_window_of_the_source_the_same_content_is_new(dsn: str, conn: Conn) -> None:

@@ -5,10 +5,12 @@
 import asyncio
 from typing import Any
 
+import psycopg
 import pytest
 
 from cut import Loss, cut
 from fix_world import Conn, one
+from semel import once
 from semel.db.ledger import drive
 from semel.errors import DatabaseUnreachable, TransactionEnded, UnknownOutcome
 from ways import WAYS, Way
@@ -184,6 +186,35 @@ def test_a_failure_that_could_not_be_committed_is_recorded_once(
 # -- cancellation ---------------------------------------------------------------------------
 
 AWAITED = [way for way in WAYS if not way.sync]
+
+
+@pytest.mark.parametrize("way", AWAITED, ids=lambda way: way.name)
+def test_who_is_cancelled_as_it_begins_leaves_the_key_free(
+    way: Way, dsn: str, conn: Conn
+) -> None:
+    """It waits for another's claim, which comes to nothing just then."""
+
+    async def act(mine: Any) -> None:
+        async def work() -> None:
+            async with way.once(mine):
+                raise AssertionError("the work began")
+
+        with psycopg.connect(dsn) as other:
+            once(other, project="p", actor="a", key="k", operation="pay").__enter__()
+            task = asyncio.create_task(work())
+            waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+            while not one(conn, waits):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.sleep(0)
+            other.rollback()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert state(conn) is None
+        assert b'{"id":2}' == await pay(way, mine, 2)
+
+    way.play(dsn, act)
+    assert (1, ("SUCCEEDED", 1)) == (rows(conn), state(conn))
 
 
 @pytest.mark.parametrize("way", AWAITED, ids=lambda way: way.name)

@@ -1,6 +1,7 @@
 """Requests that meet, clients that go away, commits that are slow, and processes that die."""
 
 import asyncio
+import asyncio
 import json
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from fix_rest import RULES, everywhere, where_atomic, where_recorded
 from fix_world import PROGRAMS, Conn, one, until
 from rest_servers import Client, asgi, wsgi
 from rest_shop import TABLES, Shop, operations, rows
+from semel.asgi import Idempotency
 from semel.asgi import Idempotency
 
 HOLD: dict[str, Any] = {"key": "k", "headers": {"X-Do": "hold"}}
@@ -172,6 +174,41 @@ def test_a_client_that_goes_away_in_its_body_leaves_nothing(
     assert client.post("/payments", key="k").status_code == 201
     assert rows(ledger) == 1
     assert operations(ledger) == [("SUCCEEDED", 1)]
+
+
+def test_a_request_that_is_cancelled_as_it_is_claimed_hands_its_claim_back(
+    dsn: str, conn: Conn
+) -> None:
+    requests: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def pool() -> AsyncIterator[Any]:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as mine:
+            yield mine
+        requests.pop().cancel() if requests else None  # what it said is committed
+        await asyncio.sleep(0)
+
+    async def never(*_: Any) -> None:
+        raise AssertionError("it was executed")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def go() -> None:
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/payments",
+            "headers": [(b"idempotency-key", b"k"), (b"content-type", b"application/json")],
+        }
+        app = Idempotency(never, pool=pool, project="shop", actor=lambda _: "alice")
+        request = asyncio.create_task(app(scope, receive, never))
+        requests.append(request)
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    asyncio.run(go())
+    assert operations(conn) == [("PENDING", 0)]
 
 
 # -- commits --------------------------------------------------------------------------------

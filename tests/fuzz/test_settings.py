@@ -18,7 +18,12 @@ KEYS = {
     "": ["dsn", "home", "project", "pooler", "testing"],
     "sources.alerts": [
         *("project", "channel", "agent", "secrets", "resolved_grace", "require_key", "run_on"),
-        *("unit", "priority", "events", "when", "reminder", "name"),
+        *("unit", "priority", "events", "when", "reminder", "name", "authenticate", "window"),
+        *("content_window", "hmac"),
+    ],
+    "sources.alerts.hmac": [
+        *("header", "prefix", "algorithm", "encoding", "key", "signed", "timestamp", "id"),
+        *("timestamp_unit", "window", "event", "correlation", "source"),
     ],
     "worker": ["lease", "heartbeat", "dead_after", "pause", "slots", "drain"],
     "server": ["host", "port", "body_bytes_max", "header_bytes_max", "pool"],
@@ -36,7 +41,8 @@ GOOD = [
     ),
     *("true", "false", "0", "1", "10", "8750", "65536", "-1", "1e3", "inf", "nan", "{}", "[1]"),
     *('"127.0.0.1"', '"::1"', '"0.0.0.0"', '"firing+resolved"', '"notification"', "1979-05-27"),
-    *("07:32:00", "0x10", "1_000"),
+    *("07:32:00", "0x10", "1_000", '"X-Sig"', '"{body}"', '"{id}{body}"', '"header:X-Id"'),
+    *('"body:/a"', '"body:a"', '"content"', '"sha256"', '"hex"', '"none"', '"none"'),
 ]
 DSNS = [
     '"postgresql://u:hunter2@h/d"',
@@ -67,8 +73,9 @@ def test_no_file_harms_us(tmp_path: Path, record_property: Tally) -> None:
             for key in some.sample(KEYS[section], some.randrange(min(4, len(KEYS[section])))):
                 key_ = key if some.random() < 0.95 else fuzzing.text(some)
                 lines.append(f"{key_} = {written(some, key)}")
-            if section.startswith("sources") and some.random() < 0.8:
-                lines += ['channel = "api"', 'agent = "a"']
+            if section == "sources.alerts" and some.random() < 0.8:
+                channel = some.choice(["api", "hmac", "standard", "discord", "gitea"])
+                lines += [f'channel = "{channel}"', 'agent = "a"']
         raw = "\n".join(lines).encode("utf-8", "surrogatepass")
         torn = some.random() < 0.2
         file.write_bytes(fuzzing.torn(some, raw) if torn else raw)

@@ -30,6 +30,8 @@ NO_DELAY = timedelta(0)
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 KEY_CHARS_MAX = 255
+#: Nothing is delayed, or waited for, longer: PostgreSQL's dates go further than Python's.
+SPAN_MAX = timedelta(days=36525)
 UNIQUE_CHARS_MAX = 255
 
 
@@ -77,6 +79,8 @@ def run_start(
         raise BadRequest(f"priority {priority}: write 0 (last) to 9 (first)")
     if max_attempts is not None and max_attempts < 1:
         raise BadRequest(f"max_attempts {max_attempts}: write 1 or more")
+    span("delay", delay)
+    span("deadline", deadline)
     if key is not None and not (key.isprintable() and 0 < len(key) <= KEY_CHARS_MAX):
         raise BadKey(f"a key is 1 to {KEY_CHARS_MAX} printable characters")
     if unique is not None and not (
@@ -106,6 +110,18 @@ def run_start(
         ),
         lambda rows: Started(run_id=rows[0][0], event_id=rows[0][1], outcome=rows[0][2]),
     )
+
+
+def span(what: str, value: timedelta | None) -> timedelta | None:
+    """
+    *value*, from a program that nobody type-checks.
+
+    Raises:
+        BadRequest: it is no timedelta, or above a hundred years.
+    """
+    if value is not None and not (isinstance(value, timedelta) and abs(value) <= SPAN_MAX):
+        raise BadRequest(f"{what}={value!r}: write a timedelta of at most {SPAN_MAX.days} days")
+    return value
 
 
 def run_complete(

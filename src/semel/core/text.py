@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from semel.errors import BadRequest
@@ -39,6 +40,31 @@ def dump(value: Any) -> str:
     except UnicodeEncodeError as lone:
         raise ValueError("a string in it has half of a surrogate pair") from lone
     return text
+
+
+def settled(value: Any) -> Any:
+    """
+    *value*, parsed from JSON, as PostgreSQL's jsonb gives it back.
+
+    Members are in its order, by length and then by bytes, and a large number with an exponent is
+    an integer: whoever has it now reads what another will read from the database.
+    """
+    match value:
+        case dict():
+            return {name: settled(value[name]) for name in sorted(value, key=_member)}
+        case list():
+            return [settled(item) for item in value]
+        case float() if "e+" in (shown := repr(value)):
+            return int(Decimal(shown))
+        case float():
+            return value or 0.0  # it has no negative zero
+        case _:
+            return value
+
+
+def _member(name: str) -> tuple[int, bytes]:
+    raw = name.encode()
+    return len(raw), raw
 
 
 def load(raw: bytes) -> Json:

@@ -8,6 +8,7 @@ before: a replay is an answer like any other.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from semel.core.operations import WAIT
@@ -21,7 +22,7 @@ from semel.edges.operation import Operation
 from semel.errors import BadRequest, LostRace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -140,7 +141,7 @@ class Once:
 
     async def __aenter__(self) -> Operation:
         if _is_django(self._conn):
-            return await _in_django(self.__enter__)
+            return await self.begun_by(_in_django)
         driver = driver_of(self._conn, join=self._join)
         if not driver.asynchronous:
             raise BadRequest("this connection is not awaited: write `with once(...)`")
@@ -156,6 +157,16 @@ class Once:
             await shielded(_in_django(self.__exit__, kind, error, trace))
         else:
             await shielded(self._begun.end(error))
+
+    async def begun_by(self, thread: Callable[..., Coroutine[Any, Any, Any]]) -> Operation:
+        """`__enter__` in a *thread*, which goes on when we are cancelled: then nothing remains."""
+        try:
+            await shielded(thread(self.__enter__))
+        except asyncio.CancelledError as error:
+            if self._attempt is not None:
+                await shielded(thread(self.__exit__, type(error), error, None))
+            raise
+        return self._op
 
     @property
     def _begun(self) -> Attempt:

@@ -92,17 +92,19 @@ class Journal:
             home: Whether the handler itself asks, and not a task beside it.
 
         Raises:
+            BadRequest: the name is none.
             JournalMismatch: the journal has another step in its place, or another kind of step.
             StepInParallel: a step of this name is under way, or another has had its key.
         """
+        check_name(name)
         if name in self._flying:
             raise StepInParallel(
                 f"step {name!r} is under way already; give each parallel step a name of its own"
             )
         count = self._asked.get(name, 0) + 1
         key = name if count == 1 else f"{name}#{count}"
-        if not 1 <= len(key.encode()) <= KEY_BYTES_MAX or "\0" in key:
-            raise BadRequest(f"a step's name is 1 to {KEY_BYTES_MAX} bytes, not {name[:40]!r}")
+        if key != name:
+            check_name(key)
         if key in self._answered:
             raise StepInParallel(
                 f"two steps have the key {key!r}; give them names that no repetition of another has"
@@ -137,9 +139,10 @@ class Journal:
 
         A run that was past this place before the change keeps the old path.
         """
+        key = f"patch:{name}" if isinstance(name, str) else name
+        check_name(key)
         if name in self._patches:
             return self._patches[name], None
-        key = f"patch:{name}"
         place = self._place + 1
         if self._places.get(place) == key:
             self._place = place
@@ -175,6 +178,22 @@ class Journal:
                 f" the code calls {key!r}"
             )
         return self._place
+
+
+def check_name(name: str) -> None:
+    """
+    Check what a program that nobody type-checks calls a step.
+
+    Raises:
+        BadRequest: it is no text of 1 to 255 bytes that PostgreSQL can keep.
+    """
+    fits = isinstance(name, str) and 1 <= len(name) <= KEY_BYTES_MAX and "\0" not in name
+    try:
+        if fits and len(name.encode()) <= KEY_BYTES_MAX:
+            return
+    except UnicodeEncodeError:
+        pass  # half of a surrogate pair
+    raise BadRequest(f"a step's name is a text of 1 to {KEY_BYTES_MAX} bytes, not {name!r}"[:150])
 
 
 def told(error: BaseException, tries: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from semel.core import waits
-from semel.core.text import dump
+from semel.core.text import dump, settled
 from semel.core.waits import Wait
 from semel.db.stops import stop_here
 from semel.errors import (
@@ -46,6 +46,8 @@ RESULT_BYTES_MAX = 1024 * 1024
 
 #: The step or transaction that is at work here, if one is: nothing is asked for inside it.
 INSIDE: ContextVar[str] = ContextVar("semel_inside", default="")
+#: Of which attempt and step an error was raised here, or to who began this task.
+TOLD: ContextVar[frozenset[tuple[object, str]]] = ContextVar("semel_told", default=frozenset())
 #: The idempotency key of the step that is being executed; see `semel.idempotency_key`.
 STEP_KEY: ContextVar[str] = ContextVar("semel_step_key")
 
@@ -98,11 +100,15 @@ class Progress:
         """Execute a step, unless the journal has its result; answers the result."""
         call = self.ask(name, kind, who=who, home=home)
         try:
-            if call.result is not None:
-                return json.loads(call.result)
             if call.error is not None:
-                raise raised(call.error)
+                raise raised(call.error)  # though a result may have come too late
+            if call.result is not None:
+                await self.turn()
+                return json.loads(call.result)
             return await self._execute(call, execute, retry, intent, who)
+        except asyncio.CancelledError:
+            self.give_up(call, who)
+            raise
         finally:
             self.journal.done(name)
 
@@ -124,9 +130,6 @@ class Progress:
                 inside = INSIDE.set(call.key)
                 try:
                     result = await execute()
-                except asyncio.CancelledError:
-                    self.give_up(call, who)
-                    raise
                 except Exception as error:
                     call.tries += 1
                     delay = await self._errored(call, error, retry, who)
@@ -154,7 +157,7 @@ class Progress:
             raise
         [(outcome, stands)] = await self.record(call.entry("result", text))
         self.journal.keep(call, stands if outcome == "already" and stands else text)
-        return json.loads(call.result or text)
+        return settled(json.loads(call.result or text))
 
     async def _errored(
         self, call: Call, error: Exception, retry: Retry, who: object
@@ -178,6 +181,7 @@ class Progress:
     def failed(self, call: Call, content: str, who: object) -> None:
         """An error, journaled already, is raised to *who*."""
         self._failed[call.key] = (who, call.entry("caught", content))
+        TOLD.set(TOLD.get() | {(self, call.key)})
 
     def give_up(self, call: Call, who: object) -> None:
         """The handler cancelled a step, as a timeout does: what it does without it stands."""
@@ -205,14 +209,19 @@ class Progress:
                     f"{kind} {name!r} was asked for inside {at!r}; it is a step of its own"
                 )
             )
-        for key, (by, entry) in list(self._failed.items()):
-            if by is who or (home and _was_told(by)):
-                self._notes.append(entry)
-                del self._failed[key]
+        self.goes_on(who=who, home=home)
         try:
             return self.journal.ask(name, kind, home=home)
         except (JournalMismatch, StepInParallel) as bad:
             raise self.breaks(bad) from None
+
+    def goes_on(self, *, who: object, home: bool) -> None:
+        """*who* asks for a step, itself or for a task beside it, in spite of what it was told."""
+        told = TOLD.get()
+        for key, (by, entry) in list(self._failed.items()):
+            if by is who or (self, key) in told or (home and _was_told(by)):
+                self._notes.append(entry)
+                del self._failed[key]
 
     def breaks(self, error: SemelError) -> SemelError:
         """*error*, which ends the run whatever its handler makes of it."""
@@ -245,6 +254,20 @@ class Progress:
         except BaseException:
             self._parking.end()
             raise
+
+    async def turn(self) -> None:
+        """
+        Let others have their turn, as they had while what the journal answers was executed.
+
+        So a task beside the handler has begun wherever it had begun then.
+        """
+        await self._parking.begin()
+        try:
+            await asyncio.sleep(0)
+            if self.left:
+                raise Left
+        finally:
+            self._parking.end()
 
     async def wait(self, wait: Wait) -> str | None:
         """Wait, parked if need be; see `Parking.wait`."""

@@ -13,6 +13,7 @@ from datetime import timedelta
 from semel.errors import (
     ApprovalRejected,
     BadConfig,
+    BadRequest,
     BadResult,
     BadStepResult,
     ChildFailed,
@@ -58,6 +59,8 @@ class Retry:
     park_after: timedelta = timedelta(seconds=5)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.attempts, int):
+            raise BadConfig(f"retry: attempts is {self.attempts!r}; write a number")
         if self.attempts < 1:
             raise BadConfig(f"retry: attempts is {self.attempts}; write 1 or more")
 
@@ -74,4 +77,6 @@ class Retry:
 
 def final(error: BaseException) -> bool:
     """Whether no other try can help."""
+    if isinstance(error, BadConfig | BadRequest):
+        return not error.retryable  # a fault of the program's, unless it is said too often
     return isinstance(error, FINAL)

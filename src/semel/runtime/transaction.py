@@ -11,13 +11,14 @@ before, its statements are not sent again, and what they had read is read from t
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel.core import steps
 from semel.core.journals import journal_wake
-from semel.core.text import dump
+from semel.core.text import dump, settled
 from semel.db.execute import on
 from semel.db.stops import stop_here
 from semel.db.transact import answered, atransact, is_async, transact
@@ -78,13 +79,13 @@ class Transaction:
         call = self._ask()
         try:
             if call.result is not None:
+                await self._on_loop(self._progress.turn())
                 return json.loads(call.result)
             await self._on_loop(self._progress.begin())
             inside = INSIDE.set(call.key)
             try:
-                return json.loads(
-                    await self._guarded(call, lambda: self._once(call, fn, args, kwargs))
-                )
+                text = await self._guarded(call, lambda: self._once(call, fn, args, kwargs))
+                return settled(json.loads(text))
             finally:
                 INSIDE.reset(inside)
                 await self._on_loop(self._end())
@@ -142,6 +143,7 @@ class Transaction:
         self._call = self._ask()
         try:
             if self._call.result is not None:
+                await self._on_loop(self._progress.turn())
                 self._tx: Tx = kind(self._progress, self._call, None)
                 return self._tx
             await self._on_loop(self._progress.begin())
@@ -168,7 +170,8 @@ class Transaction:
                 return
             conn = tx.connection
             try:
-                await self._guarded(self._call, lambda: self._commit(conn, tx, error))
+                text = await self._guarded(self._call, lambda: self._commit(conn, tx, error))
+                tx.result = settled(json.loads(text))  # as a later attempt reads it
             finally:
                 await self._leave()
         finally:
@@ -220,11 +223,14 @@ class Transaction:
     async def _guarded(self, call: Call, work: Callable[[], Awaitable[str]]) -> str:
         """The text that *work* answers; a COMMIT that went wrong is looked up."""
         text: str | None
+        who = self._hands.who()
         try:
             text = await work()
+        except asyncio.CancelledError:
+            self._progress.give_up(call, who)
+            raise
         except Exception as error:
             content = dump(told(error, call.tries + 1))
-            who = self._hands.who()
             if self._sealed is None:
                 await self._on_loop(self._progress.errored(call, content, who))
                 raise

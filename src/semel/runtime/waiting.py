@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from semel.core import steps
 from semel.core.canonical import digest
+from semel.core.text import dump
 from semel.core.waits import Question, Wait
 from semel.errors import (
     ApprovalRejected,
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from semel.runtime.progress import Progress
 
 TITLE_CHARS_MAX = 500
+ACTION_BYTES_MAX = 256 * 1024
+#: More people than this are never asked for.
+NEED_MAX = 100
 
 
 class Waiting:
@@ -104,7 +109,10 @@ class Waiting:
         claim = self._progress.claim
         call = self._progress.ask(name, "spawn", who=who, home=home)
         try:
+            if call.error is not None:
+                raise raised(call.error)
             if call.result is not None:
+                await self._progress.turn()
                 return call.key, uuid.UUID(json.loads(call.result)["run_id"])
             await self._progress.begin()
             try:
@@ -129,6 +137,9 @@ class Waiting:
                 self._progress.lose()
                 raise Left
             return call.key, child
+        except asyncio.CancelledError:
+            self._progress.give_up(call, who)
+            raise
         finally:
             self._progress.journal.done(name)
 
@@ -170,6 +181,8 @@ class Waiting:
                 raise raised(call.error)
             if call.result is None:
                 call.result = await self._progress.wait(wait(call))
+            else:
+                await self._progress.turn()
             return json.loads(call.result or "null")
         except asyncio.CancelledError:
             self._progress.give_up(call, who)
@@ -194,18 +207,30 @@ def question(
     Raises:
         BadRequest: the action has no canonical form, or nobody could decide it.
     """
-    if not 1 <= len(title) <= TITLE_CHARS_MAX:
-        raise BadRequest("an approval's title is 1 to 500 characters")
-    if isinstance(approvers, str):
-        raise BadRequest(f"approvers={approvers!r} is a text; write a list of names")
-    if need < 1 or (approvers is not None and need > len(set(approvers) - {requester})):
+    if not (isinstance(title, str) and 1 <= len(title) <= TITLE_CHARS_MAX):
+        raise BadRequest(f"an approval's title is a text of 1 to {TITLE_CHARS_MAX} characters")
+    if isinstance(approvers, str) or not isinstance(approvers, Iterable | None):
+        raise BadRequest(f"approvers={approvers!r}: write a list of names")
+    approvers = None if approvers is None else tuple(approvers)
+    names = [*(approvers or ()), *(() if requester is None else (requester,))]
+    if not all(isinstance(name, str) and name for name in names):
+        raise BadRequest(f"approvers and requester are names, not {names!r}"[:300])
+    if not isinstance(need, int) or isinstance(need, bool):
+        raise BadRequest(f"need={need!r}: write how many must approve")
+    others = {requester} if four_eyes else set()
+    if not 1 <= need <= NEED_MAX or (approvers is not None and need > len(set(approvers) - others)):
         raise BadRequest(f"need={need}: that many of {approvers} can never approve")
     if four_eyes and requester is None:
         raise BadRequest("four_eyes=True needs requester=, whoever must not decide it alone")
     try:
         seal = digest({"title": title, "action": action})
+        size = len(dump([title, action, names]).encode())
     except (TypeError, ValueError) as bad:
         raise BadRequest(f"the action of {title!r} has no canonical form: {bad}") from None
+    if size > ACTION_BYTES_MAX:
+        raise BadRequest(
+            f"the action of {title!r} has {size} bytes; at most {ACTION_BYTES_MAX} can be asked"
+        )
     told_to = desk.notify if approvers is None else approvers
     return Question(
         id=uuid.uuid4(),
@@ -213,7 +238,7 @@ def question(
         action=action,
         digest=seal,
         need=need,
-        approvers=None if approvers is None else tuple(approvers),
+        approvers=approvers,
         requester=requester if four_eyes else None,
         notify=tuple(dict.fromkeys(name for name in told_to if name in desk.notifiers)),
     )

@@ -8,12 +8,15 @@ Each method answers as the handler is: an awaitable in an `async def` one, the r
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from semel.core.runs import span
 from semel.core.text import dump
 from semel.errors import BadRequest, SemelError, UnknownUndo
+from semel.runtime.journal import check_name
 from semel.runtime.progress import STEP_KEY
 from semel.runtime.retry import Retry
 from semel.runtime.transaction import Transaction
@@ -92,6 +95,7 @@ class Way:
         )
         if fn is None:
             return transaction
+        self._gone_on()
         return transaction.called(fn, args, kwargs)
 
     def approval(
@@ -101,7 +105,7 @@ class Way:
         desk = self._progress.desk
         asked = question(desk, title, action, **options)
         ttl = desk.ttl if ttl is None else ttl
-        if not TTL_MIN <= ttl <= TTL_MAX:
+        if not (isinstance(ttl, timedelta) and TTL_MIN <= ttl <= TTL_MAX):
             raise BadRequest(
                 f"ttl={ttl}: an approval waits for {TTL_MIN} to {TTL_MAX.days} days"
             )
@@ -111,15 +115,27 @@ class Way:
 
     def sleep(self, name: str, delay: timedelta | float) -> Any:
         """See `Run.sleep`."""
-        wait = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        try:
+            wait = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        except (TypeError, ValueError, OverflowError):
+            raise BadRequest(f"a sleep of {delay!r}: write seconds, or a timedelta") from None
+        span("delay", wait)
         return self._ask(lambda asker: self._waiting.sleep(name, wait, **asker))
 
     def signal(self, name: str, timeout: timedelta | None) -> Any:
         """See `Run.signal`."""
+        check_name(name)
+        span("timeout", timeout)
         return self._ask(lambda asker: self._waiting.signal(name, timeout, **asker))
 
     def spawn(self, name: str, agent: str, value: Any, options: dict[str, Any]) -> Any:
         """See `Run.spawn`."""
+        if not isinstance(agent, str) or agent.startswith("semel."):
+            raise BadRequest(f"{agent!r} is no agent that a run may start"[:150])
+        if not isinstance(options["priority"], int):
+            raise BadRequest(f"priority={options['priority']!r}: write 0 (last) to 9 (first)")
+        for what in ("delay", "deadline"):
+            span(what, options[what])
         try:
             text = dump(value)
         except (TypeError, ValueError, RecursionError) as bad:
@@ -133,6 +149,7 @@ class Way:
 
     def child(self, name: str, child: UUID, timeout: timedelta | None) -> Any:
         """See `Child.result`."""
+        span("timeout", timeout)
         return self._ask(
             lambda asker: self._waiting.child(f"{name}.result", child, timeout, **asker)
         )
@@ -153,10 +170,17 @@ class Way:
         if self._hands.sync:
             return self._hands.on_loop(work(self._asker()))
 
+        self._gone_on()
+
         async def later() -> T:
             return await work(self._asker())
 
         return self._hands.on_loop(later())
+
+    def _gone_on(self) -> None:
+        """Who calls has gone on from what failed, though a task beside it may await the step."""
+        with suppress(RuntimeError):  # a thread that hands it to the loop
+            self._progress.goes_on(**self._asker())
 
     def _asker(self) -> Asker:
         who = self._hands.who()

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from semel.db.borrow import Pool
+from semel.db.ledger.drive import shielded
 from semel.db.transact import answered
 from semel.edges.frameworks.beating import BeatingTask
 from semel.edges.frameworks.exchange import Exchange
@@ -133,7 +134,7 @@ class Idempotency:
             return
         for tried in range(1, TRIES + 1):
             try:
-                begun = await self._recorder.begin(asking.who)
+                begun = await self._begun(asking.who)
             except SemelError as error:
                 await refuse(send, error)
                 return
@@ -143,6 +144,22 @@ class Idempotency:
             exchange = self._exchange(asking, begun, may_repeat=tried < TRIES)
             if not await self._uninterrupted(exchange.run(self._app, scope, receive, send)):
                 return
+
+    async def _begun(self, who: identity.Asked) -> Claimed | Replayed:
+        """As the recorder begins; what was claimed for a request that is cancelled is handed back."""
+        begun: list[Claimed | Replayed] = []
+
+        async def begin() -> None:
+            begun.append(await self._recorder.begin(who))
+
+        try:
+            await shielded(begin())
+        except asyncio.CancelledError:
+            for claimed in begun:
+                if not isinstance(claimed, Replayed):
+                    await shielded(self._recorder.release(claimed, untouched=True))
+            raise
+        return begun[0]
 
     def _exchange(
         self, asking: _Asking, claimed: Claimed | None, *, may_repeat: bool

@@ -51,7 +51,7 @@ class Work:
         if self._awaited:
             await self._block.__aenter__()
         else:
-            await run_in_threadpool(self._block.__enter__)
+            await self._block.begun_by(run_in_threadpool)
         self.open = self.op.replay is None
         return self.op.replay
 

@@ -1,11 +1,11 @@
 -- Steps: the journal of a run.
 --
 --   intent (it has an undo) ──> error, error, … ──> result, once
---                                 └── caught: the handler went on without it; it stands
+--                                 └── caught: the handler went on without it; it stands, and its wait is over
 --
 -- Fence: (project, run, fence, worker), locked until commit, so that reaping and journaling cannot
 --   both win. A transaction of the user's own calls this last.
--- Locks: run by run_id, then step.
+-- Locks: run by run_id, then approval, wait, step.
 -- Clock: p_now, or the server's.
 
 -- Append entries of runs that p_worker holds: the nth of each array belongs together.
@@ -35,6 +35,16 @@ begin
     if v_undo is not null then
         update semel.run as r set has_undo = true
         where r.project_id = p_project and r.run_id = any (v_undo) and not r.has_undo;
+    end if;
+    if 'caught' = any (p_entries) then
+        -- What the handler went on without is waited for no more, whoever goes on with the run.
+        update semel.approval as a set state = 'VOID', decided_at = v_now
+        from unnest(p_runs, p_keys, p_entries) as x(run_id, key, entry)
+        where a.project_id = p_project and a.run_id = x.run_id and a.step_key = x.key and a.state = 'PENDING'
+          and x.entry = 'caught' and x.run_id = any (v_held);
+        delete from semel.wait as w using unnest(p_runs, p_keys, p_entries) as x(run_id, key, entry)
+        where w.project_id = p_project and w.run_id = x.run_id and w.step_key = x.key
+          and x.entry = 'caught' and x.run_id = any (v_held);
     end if;
     return query
         with asked as materialized (
