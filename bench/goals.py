@@ -43,6 +43,8 @@ GOALS = (
     Goal("a mutation that may fail", 0.5, "plain"),
     Goal("a mutation that may fail", 1.4, "naive"),
     Goal("a replay", 2.0, "plain"),
+    Goal("a mutation through once", 0.5, "plain"),
+    Goal("a mutation through once", 1.4, "naive"),
     Goal("idle, 10,000 ask", 1.1, "none", "growth", at_most=True, shown="statements"),
     Goal("idle, 10,000 ask", 1.1, "none", "reading", at_most=True, shown="buffers"),
     Goal("drain, snapshot held", 0.6, "drain, no snapshot"),

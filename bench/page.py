@@ -133,7 +133,13 @@ _SECTIONS = (
     ),
     (
         "A mutation of one update and one insert under a key, 8 callers, mutations a second",
-        ("a mutation under a key", "a mutation that may fail", "a replay"),
+        (
+            "a mutation under a key",
+            "a mutation that may fail",
+            "a replay",
+            "a mutation through once",
+            "a replay through once",
+        ),
         "rate",
         ("wal_bytes",),
     ),

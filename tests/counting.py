@@ -1,4 +1,4 @@
-"""Between a client and PostgreSQL, to count the times that the server has had its say."""
+"""Between a client and PostgreSQL, to count connections and the times that the server has had its say."""
 
 import shutil
 import socket
@@ -19,6 +19,7 @@ class Counter:
         self._there = f"{told['host']}/.s.PGSQL.{told['port']}"
         self.dsn = make_conninfo(dsn, host=str(folder))
         self.trips = 0
+        self.connections = 0
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._door = socket.socket(socket.AF_UNIX)
@@ -44,6 +45,7 @@ class Counter:
         with suppress(OSError):
             while True:
                 client, _ = self._door.accept()
+                self.connections += 1
                 server = socket.socket(socket.AF_UNIX)
                 server.connect(self._there)
                 self._open += [client, server]

@@ -167,7 +167,16 @@ class DurableModel(RunModel):
             else:
                 assert isinstance(one, Life)
                 outcomes.append("won" if one.put(*line) else "already")
+                if line[1] == "caught":
+                    self._give_up(one, line[0])
         return outcomes
+
+    def _give_up(self, one: Life, key: str) -> None:
+        """What its handler went on without is waited for no more."""
+        one.waits.pop(key, None)
+        for approval in self.approvals.values():
+            if (approval.run_id, approval.key, approval.state) == (one.run_id, key, "PENDING"):
+                approval.state = "VOID"
 
     def spawn(self, worker: str, hold: Hold, key: str, child: UUID) -> str:
         one = self.owned(worker, hold)

@@ -81,6 +81,7 @@ JOURNAL = [
 ]
 LEDGER = [
     "tests/sql/test_operations.py",
+    "tests/sql/test_operations_asked.py",
     "tests/sql/test_operations_recorded.py",
     "tests/sql/test_operations_recover.py",
     "tests/sql/test_operations_close.py",

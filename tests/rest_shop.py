@@ -15,7 +15,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
+
 from fix_world import Conn
+from semel.errors import UnknownOutcome
 
 TABLES = """
 create table payment (id int generated always as identity, what text not null);
@@ -72,8 +75,15 @@ class Shop:
 
     def fail(self, act: str) -> None:
         """Raise, where the act is to."""
-        if act == "raise":
-            raise Boom("a fault of the handler")
+        match act:
+            case "raise":
+                raise Boom("a fault of the handler")
+            case "lost":
+                raise psycopg.OperationalError("the connection is lost")
+            case "unknown":
+                raise UnknownOutcome("the connection was lost at COMMIT")
+            case _:
+                pass
 
 
 def answer(act: str, payment_id: int, body: bytes) -> Answer:  # noqa: PLR0911 - one for each act

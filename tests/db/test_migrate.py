@@ -106,7 +106,13 @@ def test_an_upgrade_keeps_the_bytes_of_what_came_before_it(
     empty_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = list(migrate.parts())
-    old = [p for p in real if p.kind == "functions" or (p.kind == "tables" and p.name < "0005")]
+    old = [
+        p
+        for p in real
+        if (p.kind == "tables" and p.name < "0005")
+        # Functions of now take rows of later tables for arguments.
+        or (p.kind == "functions" and "p_row semel.operation" not in p.sql)
+    ]
     with connect(empty_dsn) as conn:
         with monkeypatch.context() as past:
             past.setattr(migrate, "parts", lambda: iter(old))

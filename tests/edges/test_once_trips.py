@@ -55,3 +55,30 @@ def test_it_costs_no_more_round_trips_than_it_says(way: Way, dsn: str, conn: Con
             assert counter.trips - before <= 4
 
         way.play(counter.dsn, act)
+
+
+class Refused(Exception):
+    """A business error."""
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_a_failure_is_told_on_the_connection_that_it_happened_on(
+    way: Way, dsn: str, conn: Conn
+) -> None:
+    conn.execute("create table public.account as select 1 as id, 0 as balance")
+    with counted(dsn) as counter:
+
+        async def act(mine: Any) -> None:
+            await spent(counter, way, mine, "warm")
+            connected = counter.connections
+            with pytest.raises(Refused):
+                async with way.once(mine, key="refused"):
+                    await way.execute(mine, UPDATE)
+                    raise Refused
+            assert connected == counter.connections
+
+        conn.execute("create table public.transfer (id int)")
+        way.play(counter.dsn, act)
+    assert [("SUCCEEDED", 1), ("FAILED", 1)] == conn.execute(
+        "select status, attempts from semel.operations order by created_at"
+    ).fetchall()

@@ -3,6 +3,8 @@
 import asyncio
 import asyncio
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -322,9 +324,12 @@ def test_a_handler_that_overlooks_that_it_cannot_have_the_operation_has_no_answe
 
 
 @contextmanager
-def process(front: str, dsn: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+def process(
+    front: str, dsn: str, stop: str = ""
+) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
     argv = [sys.executable, str(PROGRAMS / "rest.py"), front, dsn]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as running:
+    env = {**os.environ, "SEMEL_TESTING": "1", "SEMEL_STOP_AT": stop}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=env) as running:
         try:
             assert running.stdout
             port = int(running.stdout.readline())
@@ -364,5 +369,41 @@ def test_a_process_that_dies_in_a_handler_is_never_a_second_execution(
             return
         assert again.status_code == 201, json.loads(again.content)
         assert again.headers["idempotency-attempts"] == "1"
+    assert rows(conn) == 1
+    assert operations(conn) == [("SUCCEEDED", 1)]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("front", ["fastapi", "starlette-taken", "starlette"])
+@pytest.mark.parametrize(
+    ("stop", "found", "left"),
+    [
+        ("ledger.begin.before", None, (0, [])),
+        ("ledger.begin.after", "E-IDEMPOTENT-004", (0, [("PROCESSING", 1)])),
+        ("ledger.commit.before", "E-IDEMPOTENT-004", (1, [("PROCESSING", 1)])),
+        ("ledger.commit.after", "replay", (1, [("SUCCEEDED", 1)])),
+        ("ledger.answer.before", "replay", (1, [("SUCCEEDED", 1)])),
+    ],
+)
+def test_l1_l2_the_other_process_knows_what_became_of_one_that_was_killed(
+    dsn: str, conn: Conn, front: str, stop: str, found: str | None, left: tuple[int, Any]
+) -> None:
+    conn.execute(TABLES)
+    with process(front, dsn, stop) as (dying, running), process(front, dsn) as (client, _):
+        with pytest.raises(httpx.TransportError):
+            dying.post("/payments", key="k")
+        assert running.wait(20) == -signal.SIGKILL
+        taken = front == "starlette-taken" and stop != "ledger.begin.after"
+        if found != "replay" and (front == "fastapi" or taken):  # atomic by then
+            found, left = None, (0, [])
+        conn.execute("update semel.operation_holder set beat_at = beat_at - interval '31 s'")
+        assert rows(conn) == left[0]
+        again = client.post("/payments", key="k")
+        if found and found != "replay":
+            assert (again.status_code, again.json()["code"]) == (409, found)
+            assert operations(conn) == left[1]
+            return
+        assert (again.status_code, replayed(again)) == (201, found == "replay")
+        assert replayed(client.post("/payments", key="k"))
     assert rows(conn) == 1
     assert operations(conn) == [("SUCCEEDED", 1)]

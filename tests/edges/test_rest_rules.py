@@ -7,9 +7,11 @@ import pytest
 
 from semel import errors
 from semel.core.digest import input_digest
+from semel.edges.operation import Operation
 from semel.edges.rest import answer, key, refusal
 from semel.edges.rest import input as inputs
 from semel.edges.rest.asked import Asked
+from semel.edges.rest.conclusion import conclude
 from semel.edges.rest.rules import Rules
 from semel.errors import BadConfig, BadKey, BadRequest, SemelError, Unauthenticated
 
@@ -159,6 +161,13 @@ def test_a_form_of_fields_is_its_fields() -> None:
         digest(asked(b"a&" * 20_000, fields))
 
 
+def test_the_bytes_of_a_field_are_one_field_as_they_stand_and_escaped() -> None:
+    fields = ("content-type", "application/x-www-form-urlencoded")
+    escaped = digest(asked(b"a=%C3%A9", fields))
+    assert digest(asked(b"a=\xc3\xa9", fields)) == escaped
+    assert digest(asked(b"a=\xe9", fields)) != escaped
+
+
 def test_other_media_are_their_bytes() -> None:
     octets = ("content-type", "application/octet-stream")
     assert digest(asked(b"{ }", octets)) != digest(asked(b"{}", octets))
@@ -208,6 +217,17 @@ def test_an_answer_keeps_what_describes_it_and_no_cookie() -> None:
     assert len(answer.kept(named, 201, lines, b"x")[0].headers) == 5
 
 
+def test_a_cookie_of_a_reply_is_sent_and_not_kept() -> None:
+    lines = [("Set-Cookie", "a=1"), ("X-Own", "1")]
+    for rules, kept in ((RULES, lines[1:]), (Rules(project="shop", keep=("set-cookie",)), lines)):
+        op = Operation("shop", "k")
+        op.reply(b"x", headers=[("Content-Type", "a/b"), *lines])
+        conclude(rules, op, 200, [], b"")
+        op.end()
+        assert op.response().headers[1:] == lines
+        assert op.kept[0].headers[1:] == kept
+
+
 def test_a_long_answer_leaves_a_tombstone() -> None:
     reply, gone = answer.kept(Rules(project="shop", answer_bytes_max=3), 200, [], b"1234")
     assert (gone, reply.body) == (True, b"")
@@ -223,6 +243,7 @@ def test_a_long_answer_leaves_a_tombstone() -> None:
         {"operation": ""},
         {"operation": "x" * 513},
         {"body_bytes_max": -1},
+        {"store": "nowhere"},
     ],
 )
 def test_an_impossible_rule_is_refused_where_it_is_written(rule: dict[str, Any]) -> None:

@@ -15,9 +15,11 @@ from psycopg.conninfo import conninfo_to_dict
 import semel
 from fix_world import Conn, one
 from semel.config import DigestKey
+from semel.core.journals import ENTRIES_MAX
 from semel.core.seals import Seal
 from semel.errors import (
     BadKey,
+    BadReply,
     BadRequest,
     InFlight,
     KeyConflict,
@@ -25,6 +27,7 @@ from semel.errors import (
     LostRace,
     NeedsReconcile,
     ResultNotKept,
+    TooLarge,
     Unauthenticated,
 )
 from ways import WAYS, Way, django_connection, forget_django, url
@@ -82,6 +85,33 @@ def test_pools_that_are_awaited(dsn: str, conn: Conn) -> None:
 
     answers = asyncio.run(go())
     assert {(201, b'{"attempt":1}')} == {(each.status, each.body) for each in answers}
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_a_connection_that_died_in_its_pool_is_replaced(
+    dsn: str, conn: Conn, driver: str
+) -> None:
+    from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+
+    async def pay(_mine: Any, op: Any) -> Any:
+        return op.attempts
+
+    async def go() -> list[Any]:
+        engine = create_async_engine(url(dsn, driver), pool_size=1, max_overflow=0)
+        answers = []
+        for n, pool in enumerate((engine, async_sessionmaker(engine))):
+            await semel.run_once(pool, pay, **{**TOLD, "key": f"{n}"})
+            conn.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            for _ in range(20):  # the end of its connection comes to the loop by itself
+                await asyncio.sleep(0.01)
+            answers.append(await semel.run_once(pool, pay, **TOLD))
+        await engine.dispose()
+        return answers
+
+    assert [b"1"] * 2 == [each.body for each in asyncio.run(go())]
 
 
 def test_engines_sessions_django_and_functions(dsn: str, conn: Conn) -> None:
@@ -236,6 +266,15 @@ def test_a_stampede_executes_once_and_half_of_the_pool_waits(dsn: str, conn: Con
         ({"input": {"a": object()}}, BadRequest),
         ({"input": 1, "digest": "sha256:" + "0" * 64}, BadRequest),
         ({"digest": "md5:0"}, BadRequest),
+        ({"digest": "sha256:no"}, BadRequest),
+        ({"key": 7}, BadKey),
+        ({"project": None}, BadRequest),
+        ({"operation": 7}, BadRequest),
+        ({"version": 3}, BadRequest),
+        ({"decode": "lax"}, BadRequest),
+        ({"anonymous": "yes"}, BadRequest),
+        ({"store": "nowhere"}, BadRequest),
+        ({"store": "omit", "seal": Seal(bytes, bytes)}, BadRequest),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -254,7 +293,66 @@ def test_nobody_shares_a_key_where_it_is_said(dsn: str, conn: Conn) -> None:
                 assert (n == 1) == (op.replay is not None)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"status": 100},
+        {"status": 600},
+        {"status": "200"},
+        {"status": True},
+        {"status": 200.5},
+        {"headers": [("X", "a\0")]},
+        {"headers": [("X", "a\r\nSet-Cookie: b=1")]},
+        {"headers": [("X", "\N{SNOWMAN}")]},
+        {"headers": [("X Y", "1")]},
+        {"headers": [("X", "1", "2")]},
+    ],
+)
+def test_what_no_server_could_send_is_no_reply(
+    dsn: str, conn: Conn, told: dict[str, Any]
+) -> None:
+    with psycopg.connect(dsn) as mine:
+        with pytest.raises(BadReply), semel.once(mine, **TOLD) as op:
+            op.reply({}, **told)
+        assert ("FAILED", 1) == state(conn)
+
+
+class _Mute(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_a_failure_is_recorded_whatever_it_says(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn) as mine:
+        with pytest.raises(_Mute), semel.once(mine, **TOLD):
+            raise _Mute
+        assert ("FAILED", 1) == state(conn)
+        for told in ({"message": None}, {"message": "\0\ud800", "code": "\0"}):
+            with semel.once(mine, **TOLD) as op:
+                op.fail(**told)
+        assert ("FAILED", 3) == state(conn)
+
+
 # -- what is committed with it --------------------------------------------------------------
+
+
+def test_an_entry_says_what_was_so_when_it_was_said(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn) as mine, semel.once(mine, **TOLD) as op:
+        place: dict[str, Any] = {}
+        for number in (1, 2):
+            place["number"] = number
+            op.journal("places", place)
+        place["late"] = object()
+    said = conn.execute("select payload from semel.journal order by payload").fetchall()
+    assert said == [({"number": 1},), ({"number": 2},)]
+
+
+def test_too_many_entries_are_refused_one_by_one(dsn: str, conn: Conn) -> None:
+    with psycopg.connect(dsn) as mine:
+        with pytest.raises(TooLarge), semel.once(mine, **TOLD) as op:
+            for _ in range(ENTRIES_MAX + 1):
+                op.journal("places")
+    assert ("FAILED", 1) == state(conn)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)

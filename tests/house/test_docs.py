@@ -30,6 +30,7 @@ from semel.config.hmac import HmacSettings
 from semel.config.settings import FOLLOWS
 from semel.config.values import shown
 from semel.db import migrate
+from semel.db.stops import STOPS
 from semel.edges.channels import READERS
 from semel.errors import tree
 from semel.ops.cli import app as commands
@@ -374,3 +375,10 @@ def test_toml_on_a_page_is_a_configuration(tmp_path: Path) -> None:
             (tmp_path / "semel.toml").write_text(block)
             settings = load(environ, tmp_path)
             assert settings.sources or settings.notifiers or settings.ledger
+
+
+def test_every_place_where_a_process_may_be_killed_has_a_name_and_is_documented() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    assert set(re.findall(r'stop_here\("([^"]+)"\)', sources)) == set(STOPS)
+    page = (ROOT / "docs/testing.md").read_text()
+    assert [name for name in STOPS if f"`{name}`" not in page] == []

@@ -2,7 +2,8 @@
 
 Each step everything happens that leaves a row: events, some of them twice, alerts that come, go and
 are forgotten, runs with steps and large inputs that end well, badly and not at all, workers that
-leave and workers that die, runs that ask a person and are undone. Then upkeep comes, as it does every ten minutes.
+leave and workers that die, runs that ask a person and are undone, operations that are executed, fail,
+or are judged by a person, and what they say in the journal. Then upkeep comes, as it does every ten minutes.
 """
 
 from datetime import datetime, timedelta
@@ -15,7 +16,11 @@ from fix_world import DEAD, Conn, one
 from semel.core import (
     approvals,
     claims,
+    consumers,
     inbox,
+    journals,
+    operations,
+    reconcile,
     recovery,
     runs,
     steps,
@@ -34,7 +39,18 @@ LEASE = timedelta(minutes=5)
 DAY = timedelta(days=1)
 PROJECTS = ("p", "q")
 #: As many rows as there are projects, agents, sources, tokens, migrations; time adds none.
-STILL = {"project": 2, "agent": 2, "source": 0, "token": 0, "migration": 100, "wait": 0}
+STILL = {
+    "project": 2,
+    "agent": 2,
+    "source": 0,
+    "token": 0,
+    "migration": 100,
+    "wait": 0,
+    "journal_project": 2,
+    "journal_cursor": 2,
+    "journal_pending": 0,
+    "operation_sweep": 2,
+}
 
 
 class Pace(NamedTuple):
@@ -57,13 +73,13 @@ def windows(pace: Pace) -> dict[str, tuple[int, timedelta]]:
     # Partitions and bodies go by whole days, what is kept beside a run goes after the run.
     kept, memory = pace.kept + 2 * DAY, pace.memory + 2 * DAY
     return {
-        "dedupe": (6, 4 * pace.memory),
+        "dedupe": (7, 4 * pace.memory),
         "fold": (2, 4 * pace.memory),
-        "delivery": (7, memory),
+        "delivery": (8, memory),
         "body": (3, memory),
         "run": (2, timedelta(0)),
         "run_input": (1, kept),
-        "run_history": (9, kept),
+        "run_history": (10, kept),
         "step": (4, kept),
         "signal": (1, kept),
         "approval": (1, kept),
@@ -72,6 +88,12 @@ def windows(pace: Pace) -> dict[str, tuple[int, timedelta]]:
         "event_link": (1, kept),
         "attempt": (5, 2 * kept),
         "worker": (2, 2 * DAY),
+        "content": (1, 4 * pace.memory),
+        # No identity goes before a day is over, and a round begins twice a day.
+        "operation": (2, max(pace.kept, DAY) + DAY),
+        "operation_holder": (1, 8 * DAY),
+        "judgement": (1, max(pace.kept, DAY) + DAY),
+        "journal_entry": (1, kept),
     }
 
 
@@ -85,6 +107,7 @@ def test_every_table_stays_bounded(conn: Conn, pace: Pace) -> None:
         for project in PROJECTS:
             live_a_step(conn, project, n, now)
             live_durably(conn, project, n, now)
+            live_in_the_ledger(conn, project, n, now)
         dropped += keep_up(conn, pace, now)
         sizes.append(count(conn))
 
@@ -125,6 +148,14 @@ def keep_up(conn: Conn, pace: Pace, now: datetime) -> int:
             run(conn, upkeep.leftovers_drop(need.project, pace.memory, pace.kept, now=now))
             run(conn, upkeep.worker_expire(need.project, now=now))
             run(conn, upkeep.fold_stale(need.project, 3 * pace.memory, now=now))
+            run(conn, upkeep.content_expire(need.project, now=now))
+            run(conn, upkeep.holder_expire(need.project, now=now))
+            run(conn, journals.journal_number(need.project, now=now))
+            run(conn, journals.journal_expire(need.project, pace.kept, now=now))
+            kept = max(pace.kept, DAY)
+            sweep = upkeep.operation_expire(need.project, kept, kept, every=DAY / 2, now=now)
+            while run(conn, sweep).looked:
+                pass
     return dropped
 
 
@@ -141,6 +172,10 @@ def live_a_step(conn: Conn, project: str, n: int, now: datetime) -> None:
         for k in range(4)
     ]
     run(conn, inbox.event_accept(project, offers, memory=timedelta(hours=2), now=now))
+    unsigned = Offer(
+        source="g", channel="gitea", id=f"g{n}", agent="a", input=n, content=f"c{n}"
+    )
+    run(conn, inbox.event_accept(project, [unsigned], memory=timedelta(hours=2), now=now))
     told = [alert(f"f{n // 2}", n // 2, over=n % 2 == 1)]
     if n % 5 == 0:
         told.append(alert(f"forgotten{n}", n, over=False))
@@ -224,6 +259,43 @@ def live_durably(conn: Conn, project: str, n: int, now: datetime) -> None:
         assert run(conn, decided).outcome == "won"
     [last] = run(conn, claims.run_claim(project, "d", "wd", limit=1, lease=LEASE, now=now))
     run(conn, runs.run_complete(project, "wd", [(last.run_id, last.fence, "1")], now=now))
+
+
+def live_in_the_ledger(conn: Conn, project: str, n: int, now: datetime) -> None:
+    """One operation is executed, and says so; one is left by its holder, and a person judges it."""
+    reply = operations.Reply(status=200, headers=[], body=b"1")
+    asked = identity(project, f"done{n}")
+    with conn.transaction():
+        begun = run(conn, operations.operation_begin(asked, now=now))
+        own = (project, asked.request_id, begun.attempts or 0, begun.xid or "", reply)
+        said: Any = [{"topic": "t", "payload": n}]
+        run(conn, operations.operation_close(*own, journal=said, now=now))
+    run(conn, consumers.journal_join(project, "c", now=now))
+    left, holder = identity(project, f"left{n}"), uuid4()
+    begin = operations.operation_begin(left, mode="recorded", holder=holder, now=now)
+    attempt = run(conn, begin).attempts or 0
+    gone = operations.operation_release(
+        project, left.request_id, attempt, holder, "unknown", now=now
+    )
+    assert run(conn, gone) == "won"
+    judge = reconcile.reconcile_resolve(
+        project,
+        left.request_id,
+        attempts=attempt,
+        updated_at=now,
+        judgement="FAILED",
+        by="ann",
+        reason="nothing was done",
+        now=now,
+    )
+    assert run(conn, judge)[0] == "won"
+
+
+def identity(project: str, request_id: str) -> operations.Identity:
+    envelope = {"version": 2, "digest": f"sha256:{'0' * 64}"}
+    return operations.Identity(
+        project=project, request_id=request_id, event_type="p", actor=None, envelopes=[envelope]
+    )
 
 
 def count(conn: Conn) -> dict[str, int]:

@@ -325,9 +325,37 @@ def test_ids_that_no_request_can_have_are_counted(conn: Conn) -> None:
     leave(conn, "k", "SUCCEEDED", request_id="x" * 513)
     leave(conn, "k", "SUCCEEDED", request_id="")
 
+    conn.execute("alter table seed.input_event alter request_id drop not null")
+    leave(conn, "k", "SUCCEEDED", request_id=None)
+
     report = take(conn)
 
-    assert (report.read, report.unusable, report.imported) == (2, 2, 0)
+    assert (report.read, report.unusable, report.imported) == (3, 3, 0)
+
+
+def test_an_id_that_is_there_twice_is_told(conn: Conn) -> None:
+    conn.execute("alter table seed.input_event drop constraint input_event_request_id_key")
+    for status in ("SUCCEEDED", "FAILED"):
+        leave(conn, "k", status)
+
+    with pytest.raises(NotALedger, match="twice"):
+        take(conn)
+    assert rows(conn) == {}
+
+
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "0044-03-15 BC", "20000-01-01"])
+def test_a_time_that_is_none_is_no_obstacle(conn: Conn, time: str) -> None:
+    leave(conn, "k", "SUCCEEDED", result=1, created_at=time, completed_at=time)
+
+    assert take(conn).imported == 1
+    assert ask(conn, request_id("k")).outcome == "replay"
+
+
+def test_what_another_targets_row_says_is_no_obstacle(conn: Conn) -> None:
+    request = leave(conn, "k", "LEASED", target="ENGINE", attempts=-1)
+
+    assert take(conn).imported == 1
+    assert ask(conn, request).outcome == "foreign"
 
 
 # -- the drain of the table --------------------------------------------------------------------

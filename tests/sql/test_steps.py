@@ -17,6 +17,8 @@ from durable import (
     claim,
     claim_all,
     complete,
+    decide,
+    due,
     everything,
     fail,
     hear,
@@ -325,3 +327,51 @@ def test_a_run_that_never_parked_costs_no_look_at_waits(conn: Conn) -> None:
     record(conn, held, intent("s"))
     assert ["ready"] == [outcome for _, outcome, _ in park(conn, held, sleep(due=-1))]
     assert (True, True) == conn.execute("select has_undo, has_wait from semel.run").fetchone()
+
+
+def caught(key: str) -> Entry:
+    return Entry(key, "caught", content='{"message": "given up"}')
+
+
+def test_what_a_handler_went_on_without_is_waited_for_no_more(conn: Conn) -> None:
+    for one_of in (begin(conn), begin(conn, worker="w2")):
+        park(conn, one_of, asking("ok"), asking("sure"), hear("go"), hear("stop"), sleep(due=1))
+    due(conn, 1)
+    held, _ = claim_all(conn, at=1)
+    ours, theirs = (
+        "select array_agg(t.step_key order by t.step_key) from semel.waits as t where run_id = %s",
+        "select count(*) from semel.waits where run_id <> %s",
+    )
+
+    answers = record(conn, held, caught("ok"), caught("go"), at=1)
+
+    assert [("won", None)] * 2 == answers
+    assert ["stop", "sure"] == one(conn, ours, held.run_id)
+    assert 4 == one(conn, theirs, held.run_id)
+    states = conn.execute(
+        "select state, step_key from semel.approvals order by 1, 2"
+    ).fetchall()
+    assert states == [
+        ("PENDING", "ok"),
+        ("PENDING", "sure"),
+        ("PENDING", "sure"),
+        ("VOID", "ok"),
+    ]
+    assert "won" == say(conn, held.run_id, "go")
+    assert "void" == decide(conn, voided(conn), at=1).outcome
+
+
+def test_who_lost_a_run_ends_no_wait_of_it(conn: Conn) -> None:
+    held = begin(conn)
+    park(conn, held, asking("ok"), hear("go"))
+
+    assert [("lost", None)] == record(conn, held, caught("ok"))
+    assert [("lost", None)] == record(conn, held, caught("go"))
+
+    assert 2 == one(conn, "select count(*) from semel.waits")
+    assert "PENDING" == one(conn, "select state from semel.approvals")
+
+
+def voided(conn: Conn) -> UUID:
+    found: UUID = one(conn, "select approval_id from semel.approvals where state = 'VOID'")
+    return found

@@ -14,13 +14,14 @@ otherwise (1e-07 for 1e-7) sends the value to the slow writer below.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from bisect import bisect_left
 from json.encoder import encode_basestring
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from semel.core import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +44,6 @@ _PLAIN_POWER_MAX = 21
 _AS_THEY_ARE = frozenset({str, bool, type(None)})
 _NAME = itemgetter(0)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_encode: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
-).encode
 
 
 class Members(dict[str, Any]):
@@ -137,7 +135,7 @@ def written(tree: Any, *, odd: bool, clean: bool = False) -> str:
     """
     if clean:
         return _write(tree, '"{}"'.format)
-    return _write(tree, encode_basestring) if odd else _encode(tree)
+    return _write(tree, encode_basestring) if odd else json_text.text(tree)
 
 
 def utf8(text: str, version: Version) -> bytes:
@@ -186,12 +184,13 @@ class _Form:
                 raise TypeError(f"{type(value).__name__} has no JSON form")
 
     def _object(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
-        if not all(isinstance(name, str) for name in value):
-            raise TypeError("a member's name is no string")
+        for name in value:
+            if not isinstance(name, str):
+                raise TypeError("a member's name is no string")
         return {
             name: item if type(item) in _AS_THEY_ARE else self.tree(item, depth)
             for name, item in arranged(
-                list(value.items()), self._version, wide=any(map(is_wide, value))
+                list(value.items()), self._version, wide=is_wide("".join(value))
             )
         }
 
@@ -212,7 +211,7 @@ def _write(tree: Any, quoted: Callable[[str], str]) -> str:
         return f"[{','.join([_write(item, quoted) for item in tree])}]"
     if isinstance(tree, str):
         return tree if type(tree) is Written else quoted(tree)
-    return _encode(tree)
+    return json_text.text(tree)
 
 
 def _utf16(text: str) -> bytes:

@@ -83,6 +83,11 @@ def form_digest(parts: Iterable[FormPart], *, key: DigestKey | None = None) -> s
     return _sealed(form_text(parts), key)
 
 
+def is_digest(told: object) -> bool:
+    """Whether *told* is written as a digest is."""
+    return isinstance(told, str) and _DIGEST.fullmatch(told) is not None
+
+
 class Input:
     """One request's input, to be digested under the version and key that a row asks for."""
 

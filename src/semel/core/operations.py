@@ -11,9 +11,10 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from semel.core.call import Call, nothing
+from semel.core.json_text import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +49,17 @@ WAIT = timedelta(seconds=5)
 BEAT = timedelta(seconds=10)
 REQUEST_BYTES_MAX = 512
 NAME_BYTES_MAX = 512
+
+#: What every mutation says first and last: worth preparing.
+BEGIN: Final = (
+    "select outcome, attempts, xid, reply_status, reply_headers::text, reply_body,"
+    " payload::text, error, completed_at"
+    " from semel.operation_begin(%s, %s, %s, %s, %s::text::jsonb[], %s, %s, %s, %s, %s)"
+)
+CLOSE: Final = (
+    "select semel.operation_close(%s, %s, %s, %s, %s, %s::text::jsonb, %s,"
+    " %s, %s::text::jsonb, %s, %s)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +138,7 @@ def operation_begin(
     Source: sql/functions/operations.sql, operation_begin.
     """
     return Call(
-        "select outcome, attempts, xid, reply_status, reply_headers::text, reply_body,"
-        " payload::text, error, completed_at"
-        " from semel.operation_begin(%s, %s, %s, %s, %s::text::jsonb[], %s, %s, %s, %s, %s)",
+        BEGIN,
         (*_who(identity), wait, join, mode, holder, now),
         _begun,
     )
@@ -187,8 +197,7 @@ def operation_close(
     Source: sql/functions/operations.sql, operation_close.
     """
     return Call(
-        "select semel.operation_close(%s, %s, %s, %s, %s, %s::text::jsonb, %s,"
-        " %s, %s::text::jsonb, %s, %s)",
+        CLOSE,
         (project, request_id, attempt, xid, *_told(reply, gone, journal), None, now),
         nothing,
     )
@@ -212,7 +221,7 @@ def operation_fail(
     """
     return Call(
         "select semel.operation_fail(%s, %s, %s, %s, %s, %s, %s, %s)",
-        (project, request_id, attempt, xid, code, _kept(error), holder, now),
+        (project, request_id, attempt, xid, _kept(code), _kept(error), holder, now),
         lambda rows: rows[0][0],
     )
 
@@ -242,7 +251,7 @@ def operation_recover(
         " payload::text, error, completed_at"
         " from semel.operation_recover(%s, %s, %s, %s, %s::text::jsonb[],"
         " %s, %s, %s, %s, %s, %s)",
-        (*_who(identity), attempt, xid, code, _kept(error), wait, now),
+        (*_who(identity), attempt, xid, _kept(code), _kept(error), wait, now),
         _recovered,
     )
 
@@ -286,7 +295,7 @@ def operation_release(
 
 def _who(identity: Identity) -> tuple[Any, ...]:
     # As PostgreSQL writes an array: drivers take a list apart, at the cost of all other arguments.
-    texts = (json.dumps(json.dumps(envelope)) for envelope in identity.envelopes)
+    texts = [_quoted(text(envelope)) for envelope in identity.envelopes]
     return (
         identity.project,
         identity.request_id,
@@ -296,17 +305,22 @@ def _who(identity: Identity) -> tuple[Any, ...]:
     )
 
 
+def _quoted(told: str) -> str:
+    slashed = told.replace("\\", r"\\")
+    return '"' + slashed.replace('"', r"\"") + '"'
+
+
 def _told(
     reply: Reply, gone: bool, journal: Sequence[Mapping[str, Json]] | None
 ) -> tuple[Any, ...]:
-    headers = None if gone else json.dumps(reply.headers, ensure_ascii=False)
-    entries = None if not journal else json.dumps(list(journal), ensure_ascii=False)
+    headers = None if gone else text(reply.headers)
+    entries = None if not journal else text(list(journal))
     return (reply.status, headers, None if gone else reply.body, gone, entries)
 
 
-def _kept(error: str) -> str:
-    """*error* as PostgreSQL can keep it."""
-    return error.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+def _kept(text: str) -> str:
+    """A text as PostgreSQL can keep it."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def _reply(status: int | None, headers: str | None, body: Any) -> Reply | None:

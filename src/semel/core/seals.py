@@ -14,12 +14,13 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Store = Literal["plain", "omit"]
+STORES = get_args(Store)
 Headers = list[tuple[str, str]]
 
 #: The one header that a sealed reply shows in the ledger. No client ever sees it.
@@ -54,6 +55,19 @@ class Kept:
     gone: bool  # a tombstone: executed, and nothing of the reply is kept
 
 
+def check(store: Store, seal: Seal | None) -> None:
+    """
+    Whether they can be meant, before anything is executed.
+
+    Raises:
+        ValueError: *store* is no word of Store, or "omit" beside a *seal*.
+    """
+    if store not in STORES:
+        raise ValueError(f"store={store!r:.40}: it is {' or '.join(map(repr, STORES))}")
+    if store == "omit" and seal is not None:
+        raise ValueError('store="omit" keeps nothing that could be sealed: leave one out')
+
+
 def kept(
     headers: Sequence[tuple[str, str]],
     body: bytes,
@@ -65,12 +79,11 @@ def kept(
     What to keep of a reply.
 
     Raises:
-        ValueError: *store* is "omit" and there is a *seal*: one of them is a mistake.
+        ValueError: as `check`.
         Exception: whatever the seal raises. Nothing is committed then.
     """
+    check(store, seal)
     if store == "omit":
-        if seal is not None:
-            raise ValueError('store="omit" keeps nothing that could be sealed: leave one out')
         return Kept(headers=[], body=b"", gone=True)
     if seal is None:
         return Kept(headers=list(headers), body=body, gone=False)

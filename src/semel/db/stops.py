@@ -17,6 +17,11 @@ promise of the crash tests, and of `semel.testing`, where something else may hap
     worker.park.after          the wait is committed with its questions, the handler still there
     worker.complete.before     the handler has returned, nothing is written
     worker.complete.after      the completion is committed
+    ledger.begin.before        about to claim an operation
+    ledger.begin.after         it is claimed; recorded: the claim is committed. No handler has begun
+    ledger.commit.before       the handler has returned, its operation has no outcome yet
+    ledger.commit.after        the outcome is committed: SUCCEEDED, or of a failed handler FAILED
+    ledger.answer.before       and nobody is answered; a replay passes here too
     journal.batch.before       a consumer's transaction has its rows and the cursor, uncommitted
     journal.batch.after        it is committed
     journal.commit.before      a consumer has done with what it leased, the cursor stands still
@@ -45,6 +50,11 @@ STOPS = (
     "worker.park.after",
     "worker.complete.before",
     "worker.complete.after",
+    "ledger.begin.before",
+    "ledger.begin.after",
+    "ledger.commit.before",
+    "ledger.commit.after",
+    "ledger.answer.before",
     "journal.batch.before",
     "journal.batch.after",
     "journal.commit.before",

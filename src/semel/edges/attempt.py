@@ -249,6 +249,8 @@ class Attempt:
         reply, gone = self._op.kept
         if gone or len(reply.body) > self._result_max:
             return reply, True
+        if self._store == "plain" and self._seal is None:
+            return reply, False
         kept = seals.kept(reply.headers, reply.body, store=self._store, seal=self._seal)
         return Reply(status=reply.status, headers=kept.headers, body=kept.body), kept.gone
 

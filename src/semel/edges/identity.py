@@ -7,22 +7,23 @@ Everything is looked at here, before a connection is: a bad key or input costs n
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semel.config.settings import PROJECT
-from semel.core.digest import Input
+from semel.core.canonical import Version
+from semel.core.digest import Input, is_digest
 from semel.core.operations import NAME_BYTES_MAX, REQUEST_BYTES_MAX, Identity, base_id
+from semel.core.spelling import Decode
 from semel.errors import BadKey, BadRequest, Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semel.config import DigestKey
-    from semel.core.canonical import Version
-    from semel.core.spelling import Decode
 
 #: How an operation takes a request that names no actor.
 Anonymous = Literal["refused", "shared"]
+VERSIONS, DECODES, ANONYMOUS = get_args(Version), get_args(Decode), get_args(Anonymous)
 KEY_CHARS_MAX = 255
 
 
@@ -71,12 +72,14 @@ def asked(
         BadInput: the input has no digest.
         BadRequest: the project, operation or actor is none.
     """
-    if not PROJECT.fullmatch(project):
-        raise BadRequest(f"{project[:80]!r} is no project: 1 to 64 of a-z, 0-9, _ and -")
+    if not (isinstance(project, str) and PROJECT.fullmatch(project)):
+        raise BadRequest(f"{project!r:.80} is no project: 1 to 64 of a-z, 0-9, _ and -")
     if key is None:
         if required:
             raise BadKey("this operation requires an idempotency key")
         return None
+    if not isinstance(key, str):
+        raise BadKey(f"a key is text, not {type(key).__name__}: pass str(key)")
     if not (0 < len(key.strip()) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
         raise BadKey(f"a key is 1 to {KEY_CHARS_MAX} printable ASCII characters")
     if actor is None and anonymous != "shared":
@@ -90,10 +93,21 @@ def asked(
         ("request_id", request_id, REQUEST_BYTES_MAX),
     ):
         if text is not None and not _fits(text, most):
-            raise BadRequest(f"{name} is a text of 1 to {most} bytes, not {text[:80]!r}")
+            raise BadRequest(f"{name} is a text of 1 to {most} bytes, not {text!r:.80}")
+    for name, told, words in (
+        ("version", version, VERSIONS),
+        ("decode", decode, DECODES),
+        ("anonymous", anonymous, ANONYMOUS),
+    ):
+        if told not in words:
+            raise BadRequest(f"{name} is one of {', '.join(map(str, words))}, not {told!r:.80}")
     if digest is not None:
         if input is not None:
             raise BadRequest("pass the input or its digest, not both")
+        if not is_digest(digest):
+            raise BadRequest(
+                f"{digest!r:.80} is no digest: semel.input_digest makes `sha256:` and 64 hex digits"
+            )
         given = None
         envelopes: list[Any] = [{"version": version, "digest": digest}]
     else:
@@ -117,7 +131,9 @@ def _input(told: Any, version: Version, decode: Decode, keys: Sequence[DigestKey
     return Input.of_value(told, version=version, keys=keys)
 
 
-def _fits(text: str, most: int) -> bool:
+def _fits(text: Any, most: int) -> bool:
+    if not isinstance(text, str):
+        return False
     try:
         return 0 < len(text.encode()) <= most and "\0" not in text
     except UnicodeEncodeError:

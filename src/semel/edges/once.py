@@ -9,8 +9,10 @@ before: a replay is an answer like any other.
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from semel.core import seals
 from semel.core.operations import WAIT
 from semel.db.execute import translated
 from semel.db.ledger import driver_of
@@ -104,6 +106,10 @@ class Once:
         **identity: Any,
     ) -> None:
         identity = {"actor": None, "input": None, **identity}
+        try:
+            seals.check(store, seal)
+        except ValueError as bad:
+            raise BadRequest(str(bad)) from None
         self._asked = asked(project=project, key=key, operation=operation, **identity)
         self._conn = conn
         self._join = join
@@ -272,9 +278,13 @@ def once(
 
 
 def _is_django(conn: Any) -> bool:
-    return hasattr(type(conn), "__mro__") and any(
-        base.__module__.startswith("django.") for base in type(conn).__mro__
-    )
+    kind: type = type(conn)
+    return _is_djangos(kind)
+
+
+@cache
+def _is_djangos(kind: type) -> bool:
+    return any(base.__module__.startswith("django.") for base in kind.__mro__)
 
 
 def _resolved(conn: Any) -> Any:

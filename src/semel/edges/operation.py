@@ -8,6 +8,8 @@ well, and none of it otherwise.
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from semel.core import journals, runs
@@ -16,7 +18,7 @@ from semel.core.digest import value_digest
 from semel.core.operations import Reply
 from semel.db.stops import stop_here
 from semel.edges.told import Told
-from semel.errors import BadReply, BadRequest
+from semel.errors import BadReply, BadRequest, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +32,11 @@ JSON_TYPE = ("Content-Type", "application/json")
 BYTES_TYPE = ("Content-Type", "application/octet-stream")
 #: Where the keys of runs that operations start are remembered, apart from those of callers.
 SOURCE = "operation"
+
+
+#: What a header line is made of, as every server sends it. Source: RFC 9110, 5.
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LINE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class StartOptions(TypedDict, total=False):
@@ -65,7 +72,7 @@ class Operation:
         self._kept: tuple[Reply, bool] | None = None
         self._refused: BadReply | None = None
         self._starts: list[tuple[str, Call[Started]]] = []
-        self._notes: list[tuple[Note, Json]] = []
+        self._notes: list[Note] = []
         self._ended = False
 
     def reply(
@@ -84,21 +91,22 @@ class Operation:
                 application/octet-stream, unless it is among them.
 
         Raises:
-            BadReply: it is no JSON, or no status. The operation fails, also if this is caught.
+            BadReply: it is no JSON, no status of 200 to 599, or no header line of HTTP. The
+                operation fails, also if this is caught.
         """
         self._executing("reply")
-        lines = [(str(name), str(line)) for name, line in headers]
         kind = BYTES_TYPE if isinstance(value, bytes) else JSON_TYPE
-        if not any(name.lower() == "content-type" for name, _ in lines):
-            lines.insert(0, kind)
         try:
-            if not 100 <= status <= 599:  # noqa: PLR2004 - of HTTP
-                raise ValueError(f"{status} is no status")  # noqa: TRY301 - one way out
+            if type(status) is bool or not 200 <= int(status) == status <= 599:  # noqa: PLR2004 - of HTTP
+                raise ValueError(f"{status} is no status of an answer")  # noqa: TRY301 - one way out
+            lines = [_line(name, line) for name, line in headers]
             body = value if isinstance(value, bytes) else canonical(value)
         except (TypeError, ValueError, RecursionError) as bad:
             self._refused = BadReply(f"the reply cannot be kept: {bad}"[:300])
             raise self._refused from bad
-        self.answer(Reply(status=status, headers=lines, body=body))
+        if not any(name.lower() == "content-type" for name, _ in lines):
+            lines.insert(0, kind)
+        self.answer(Reply(status=int(status), headers=lines, body=body))
 
     def answer(self, reply: Reply, *, kept: tuple[Reply, bool] | None = None) -> None:
         """
@@ -117,7 +125,7 @@ class Operation:
         What it replied is still its response; it is not kept, so a retry executes again.
         """
         self._executing("fail")
-        self.failure = Told(code, message)
+        self.failure = Told(str(code), str(message))
 
     def journal(self, topic: str, payload: Any = None) -> None:
         """
@@ -128,10 +136,12 @@ class Operation:
             payload: Any JSON of at most 256 KiB.
 
         Raises:
-            BadRequest, TooLarge: it cannot be said.
+            BadRequest, TooLarge: it cannot be said, or they are more than a thousand.
         """
         self._executing("journal")
-        self._notes.append((journals.note(topic, payload), payload))
+        if len(self._notes) == journals.ENTRIES_MAX:
+            raise TooLarge(f"an operation journals at most {journals.ENTRIES_MAX} entries")
+        self._notes.append(journals.note(topic, payload))
 
     def start(
         self,
@@ -214,12 +224,13 @@ class Operation:
     @property
     def notes(self) -> list[Note]:
         """Entries of the journal."""
-        return [note for note, _ in self._notes]
+        return self._notes
 
     @property
     def entries(self) -> list[dict[str, Json]]:
         """The same, as `operation_finish` takes them."""
-        return [{"topic": note.topic, "payload": payload} for note, payload in self._notes]
+        # As it was when it was said: the work may have changed its object since.
+        return [{"topic": note.topic, "payload": json.loads(note.text)} for note in self._notes]
 
     def returned(self, value: Any) -> None:
         """The work returned *value*: its reply, unless it replied or failed by itself."""
@@ -240,3 +251,11 @@ class Operation:
             )
         if self._ended:
             raise BadRequest(f"op.{word}: the operation has ended")
+
+
+def _line(name: Any, value: Any) -> tuple[str, str]:
+    """A header line, or ValueError."""
+    line = (str(name), str(value))
+    if not (_NAME.fullmatch(line[0]) and _LINE.fullmatch(line[1])):
+        raise ValueError(f"{line[0][:40]!r} is no header line of HTTP")
+    return line

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from semel.db.execute import unreachable
-from semel.errors import SemelError
+from semel.errors import DatabaseUnreachable, SemelError, UnknownOutcome
 
 MESSAGE_CHARS_MAX = 500
 _RACES = {"40001", "40P01"}
@@ -47,10 +47,23 @@ def is_aborted(error: BaseException) -> bool:
     return getattr(cause(error), "sqlstate", None) == _ABORTED
 
 
+def may_be_committed(error: BaseException) -> bool:
+    """Whether COMMIT may have been done though *error* was raised: its answer was lost."""
+    below = cause(error)
+    if isinstance(below, DatabaseUnreachable):  # ours, which is raised where nothing was kept
+        return False
+    return isinstance(below, UnknownOutcome) or unreachable(below)
+
+
 def is_lost(error: BaseException) -> bool:
     """Whether it says that the server is out of reach."""
     below = cause(error)
-    return unreachable(below) or isinstance(below, OSError)
+    # The last: asyncpg's, of a connection that broke in the middle of a statement.
+    return (
+        unreachable(below)
+        or isinstance(below, OSError)
+        or type(below).__name__ == "InternalClientError"
+    )
 
 
 def of(error: BaseException) -> Told:
@@ -58,7 +71,7 @@ def of(error: BaseException) -> Told:
     below = cause(error)
     sqlstate = getattr(below, "sqlstate", None)
     if isinstance(error, SemelError):
-        return Told(error.code, str(error)[:MESSAGE_CHARS_MAX])
+        return Told(error.code, _said(error)[:MESSAGE_CHARS_MAX])
     if sqlstate is not None:
         diag = getattr(below, "diag", None)
         message = getattr(diag, "message_primary", None) or getattr(below, "message", None)
@@ -66,4 +79,11 @@ def of(error: BaseException) -> Told:
             str(sqlstate), f"{type(below).__name__}: {message or ''}"[:MESSAGE_CHARS_MAX]
         )
     name = type(error).__name__
-    return Told(name, f"{name}: {error}"[:MESSAGE_CHARS_MAX])
+    return Told(name, f"{name}: {_said(error)}"[:MESSAGE_CHARS_MAX])
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as worse:  # noqa: BLE001 - a stranger's __str__; his error is kept all the same
+        return f"({type(worse).__name__} in its __str__)"

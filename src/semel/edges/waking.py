@@ -18,6 +18,8 @@ _BELL = Bell()
 def wakes(op: Operation) -> list[Call[Any]]:
     """What to tell idle workers of the runs of *op*, and consumers of its entries, if it is due."""
     calls: list[Call[Any]] = []
+    if not op.agents and not op.notes:
+        return calls
     if agents := _BELL.due(op.agents):
         calls.append(agent_wake(agents))
     if op.notes and _BELL.due([f"journal:{op.project}"]):

@@ -145,8 +145,8 @@ class Execution:
         progress = self._progress
         if progress is not None and progress.left:
             return self._gone(progress)
-        if progress is not None and progress.broken is not None:
-            return of_error(progress.broken)
+        if progress is not None and progress.broken is not None and self._claim.kind != "undo":
+            return of_error(progress.broken)  # an undo's error names what is not undone
         return of_error(error)
 
     def _gone(self, progress: Progress) -> Outcome:

@@ -123,7 +123,8 @@ class ThreadHands:
         context = contextvars.copy_context()
         answer: asyncio.Future[Any] = self._loop.create_future()
         _JOBS.get().put((functools.partial(context.run, _whole, fn, *args, **kwargs), answer))
-        return await answer
+        result = await answer
+        return await result if inspect.isawaitable(result) else result
 
 
 _JOBS: contextvars.ContextVar[Any] = contextvars.ContextVar("semel_jobs")

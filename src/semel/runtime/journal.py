@@ -139,7 +139,8 @@ class Journal:
 
         A run that was past this place before the change keeps the old path.
         """
-        key = f"patch:{name}" if isinstance(name, str) else name
+        check_name(name)
+        key = f"patch:{name}"
         check_name(key)
         if name in self._patches:
             return self._patches[name], None
@@ -180,7 +181,7 @@ class Journal:
         return self._place
 
 
-def check_name(name: str) -> None:
+def check_name(name: Any) -> None:
     """
     Check what a program that nobody type-checks calls a step.
 
@@ -193,7 +194,9 @@ def check_name(name: str) -> None:
             return
     except UnicodeEncodeError:
         pass  # half of a surrogate pair
-    raise BadRequest(f"a step's name is a text of 1 to {KEY_BYTES_MAX} bytes, not {name!r}"[:150])
+    raise BadRequest(
+        f"a step's name is a text of 1 to {KEY_BYTES_MAX} bytes, not {name!r}"[:150]
+    )
 
 
 def told(error: BaseException, tries: int) -> dict[str, Any]:

@@ -13,12 +13,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from semel.core.waits import Wait
+
+
+#: Others share the loop, and may never all be at rest: a handler is given so many turns.
+TURNS_MAX = 100
 
 
 class Parking:
@@ -38,6 +42,7 @@ class Parking:
         self._park = park
         self._left = left
         self._busy = 0  # steps at work
+        self._turns = 0  # of the loop since the last of them
         self._closed = False
         self._waits: dict[str, tuple[Wait, asyncio.Future[str | None]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -50,6 +55,7 @@ class Parking:
         """A step goes to work, unless the run is just being parked."""
         await self._open.wait()
         self._busy += 1
+        self._turns = 0
 
     def end(self) -> None:
         """It is done."""
@@ -105,16 +111,31 @@ class Parking:
                 future.set_exception(error)
                 future.exception()  # that nobody is left to ask for it is no fault
 
+    async def _at_rest(self) -> bool:
+        """
+        Whether nothing but waits is left.
+
+        What has just gone on may ask for another step before it waits again, some turns of the
+        loop later where tasks wait for tasks; so it is asked when nobody on the loop has a turn.
+        """
+        ready: Any = getattr(asyncio.get_running_loop(), "_ready", True)
+        self._turns = 0
+        while self._turns < TURNS_MAX:
+            await asyncio.sleep(0)
+            if self._busy or not self._waits:
+                return False
+            if not ready:
+                break
+            self._turns += 1
+        return True
+
     def _consider(self) -> None:
         if self._waits and self._task is None:
             self._task = asyncio.create_task(self._settle())
 
     async def _settle(self) -> None:
-        # What has just gone on may ask for another step before it waits again.
-        for _ in range(3):
-            await asyncio.sleep(0)
         try:
-            if self._busy or not self._waits:
+            if not await self._at_rest():
                 return
             self._open.clear()
             waits = [*self._given_up.values(), *(wait for wait, _ in self._waits.values())]

@@ -366,6 +366,9 @@ class Progress:
                 if strays:
                     _, strays = await asyncio.wait(strays)
                 await self._parking.idle()
+        for task in self._tasks:
+            if isinstance(getattr(task, "_exception", None), Left):
+                task.exception()  # asked for, so that asyncio does not log it as a fault
 
     def finish(self) -> None:
         """

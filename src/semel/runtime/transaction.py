@@ -16,6 +16,8 @@ import json
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from psycopg.pq import TransactionStatus
+
 from semel.core import steps
 from semel.core.journals import journal_wake
 from semel.core.text import dump, settled
@@ -167,6 +169,9 @@ class Transaction:
             INSIDE.reset(self._inside)
         try:
             if tx.done:
+                tx.result = json.loads(
+                    self._call.result or "null"
+                )  # whatever the block says now
                 return
             conn = tx.connection
             try:
@@ -175,12 +180,18 @@ class Transaction:
             finally:
                 await self._leave()
         finally:
+            tx.close()
             self._progress.journal.done(self._name)
 
     async def _commit(self, conn: Any, tx: Tx, error: BaseException | None) -> str:
         try:
             if error is not None:
                 raise error  # noqa: TRY301 - rolled back below, like any other
+            if conn.info.transaction_status == TransactionStatus.IDLE:
+                raise BadRequest(  # noqa: TRY301 - as above
+                    f"the block of {self._name!r} ended its transaction itself: what it wrote is"
+                    " not one with the step; leave COMMIT and ROLLBACK to run.transaction"
+                )
             text = await self._seal(tx)
             await answered(conn.execute("commit"))
         except BaseException:

@@ -14,7 +14,7 @@ from semel.core import journals, runs, steps
 from semel.core.text import dump
 from semel.db.execute import on
 from semel.db.transact import answered
-from semel.errors import BadRequest, KeyConflict
+from semel.errors import BadRequest, JournalMismatch, KeyConflict
 from semel.runtime.progress import json_text
 from semel.runtime.rows import kept, read
 
@@ -47,6 +47,7 @@ class Tx:
         self._turn = 0
         self._runs = 0
         self._completion: Any = _UNSET
+        self._over = False  # its connection is somebody else's by now
         self.notes: list[Entry] = []  # of others, journaled with it
         self._said: list[Note] = []  # for the project's journal
         self.result: Any = json.loads(call.result) if call.result is not None else None
@@ -71,8 +72,19 @@ class Tx:
             )
         return self._conn
 
+    def close(self) -> None:
+        """The block has ended: what is said to it now would be said outside the transaction."""
+        self._over = True
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise BadRequest(
+                f"the block of transaction {self._call.key!r} has ended; say it inside"
+            )
+
     def complete(self, result: Any = None) -> None:
         """Complete the run with this transaction; *result* is the run's. End the handler then."""
+        self._require_open()
         self._completion = json_text(self._call.key, result)
 
     def journal(self, topic: str, payload: Any = None) -> None:
@@ -86,6 +98,7 @@ class Tx:
         Raises:
             BadRequest, TooLarge: it is not.
         """
+        self._require_open()
         said = journals.note(topic, payload)
         if not self.done:
             self._said.append(said)
@@ -119,6 +132,13 @@ class Tx:
         return run_id
 
     def _next_rows(self) -> Any:
+        if self._turn == len(self._rows):
+            raise self._progress.breaks(
+                JournalMismatch(
+                    f"transaction {self._call.key!r} had {self._turn} statements when it was"
+                    " committed, the code sends more"
+                )
+            )
         rows = self._rows[self._turn]
         self._turn += 1
         return rows
@@ -161,14 +181,15 @@ class Tx:
 class Cursor:
     """The rows of one statement, read now or journaled before."""
 
-    def __init__(self, rows: list[Any] | None) -> None:
-        self._rows = rows
+    def __init__(self, answered: list[Any] | int | None) -> None:
+        self._rows = answered if isinstance(answered, list) else None
+        self._count = answered if isinstance(answered, int) else 0
         self._next = 0
 
     @property
     def rowcount(self) -> int:
-        """How many rows it answered."""
-        return len(self._rows or [])
+        """How many rows it answered, or changed where it answers none."""
+        return self._count if self._rows is None else len(self._rows)
 
     def _take(self, count: int | None) -> list[Any]:
         if self._rows is None:
@@ -209,12 +230,13 @@ class AsyncTx(Tx):
         self, sql: Any, params: Sequence[Any] | dict[str, Any] | None = None
     ) -> AsyncCursor:
         """Send one statement; its rows are kept in the journal."""
+        self._require_open()
         if self._conn is None:
             return AsyncCursor(read(self._next_rows()))
         cursor = await self._conn.execute(sql, params)
-        rows = await cursor.fetchall() if cursor.description else None
-        self._rows.append(kept(rows))
-        return AsyncCursor(rows)
+        answer = await cursor.fetchall() if cursor.description else max(0, cursor.rowcount)
+        self._rows.append(kept(answer))
+        return AsyncCursor(answer)
 
     async def start(
         self,
@@ -225,6 +247,7 @@ class AsyncTx(Tx):
         **options: Any,
     ) -> UUID:
         """Start a run with this transaction; its key is the step's own unless one is given."""
+        self._require_open()
         if self._conn is not None:
             self._keep(await answered(on(self._conn, self._start(agent, input, key, options))))
         return self._next_run()
@@ -237,12 +260,13 @@ class SyncTx(Tx):
         self, sql: Any, params: Sequence[Any] | dict[str, Any] | None = None
     ) -> SyncCursor:
         """Send one statement; its rows are kept in the journal."""
+        self._require_open()
         if self._conn is None:
             return SyncCursor(read(self._next_rows()))
         cursor = self._conn.execute(sql, params)
-        rows = cursor.fetchall() if cursor.description else None
-        self._rows.append(kept(rows))
-        return SyncCursor(rows)
+        answer = cursor.fetchall() if cursor.description else max(0, cursor.rowcount)
+        self._rows.append(kept(answer))
+        return SyncCursor(answer)
 
     def start(
         self,
@@ -253,6 +277,7 @@ class SyncTx(Tx):
         **options: Any,
     ) -> UUID:
         """Start a run with this transaction; its key is the step's own unless one is given."""
+        self._require_open()
         if self._conn is not None:
             started: Any = on(self._conn, self._start(agent, input, key, options))
             self._keep(started)

@@ -27,7 +27,7 @@ from semel.runtime.journal import raised
 from semel.runtime.progress import Left
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from datetime import timedelta
     from uuid import UUID
 
@@ -133,10 +133,10 @@ class Waiting:
                 )
             finally:
                 self._progress.end()
-            if child is None or outcome == "lost":
-                self._progress.lose()
-                raise Left
-            return call.key, child
+            if child is not None and outcome != "lost":
+                return call.key, child
+            self._progress.lose()
+            raise Left
         except asyncio.CancelledError:
             self._progress.give_up(call, who)
             raise
@@ -193,16 +193,16 @@ class Waiting:
 
 def question(
     desk: Desk,
-    title: str,
+    title: Any,
     action: Any,
     *,
-    approvers: Sequence[str] | None,
-    need: int,
-    requester: str | None,
+    approvers: Any,
+    need: Any,
+    requester: Any,
     four_eyes: bool,
 ) -> Question:
     """
-    What an approval asks.
+    What an approval asks; a program that nobody type-checks may say anything.
 
     Raises:
         BadRequest: the action has no canonical form, or nobody could decide it.
@@ -218,7 +218,9 @@ def question(
     if not isinstance(need, int) or isinstance(need, bool):
         raise BadRequest(f"need={need!r}: write how many must approve")
     others = {requester} if four_eyes else set()
-    if not 1 <= need <= NEED_MAX or (approvers is not None and need > len(set(approvers) - others)):
+    if not 1 <= need <= NEED_MAX or (
+        approvers is not None and need > len(set(approvers) - others)
+    ):
         raise BadRequest(f"need={need}: that many of {approvers} can never approve")
     if four_eyes and requester is None:
         raise BadRequest("four_eyes=True needs requester=, whoever must not decide it alone")

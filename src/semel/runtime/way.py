@@ -99,7 +99,7 @@ class Way:
         return transaction.called(fn, args, kwargs)
 
     def approval(
-        self, name: str | None, title: str, action: Any, ttl: timedelta | None, **options: Any
+        self, name: str | None, title: str, action: Any, ttl: Any, **options: Any
     ) -> Any:
         """See `Run.approval`."""
         desk = self._progress.desk
@@ -128,7 +128,7 @@ class Way:
         span("timeout", timeout)
         return self._ask(lambda asker: self._waiting.signal(name, timeout, **asker))
 
-    def spawn(self, name: str, agent: str, value: Any, options: dict[str, Any]) -> Any:
+    def spawn(self, name: str, agent: Any, value: Any, options: dict[str, Any]) -> Any:
         """See `Run.spawn`."""
         if not isinstance(agent, str) or agent.startswith("semel."):
             raise BadRequest(f"{agent!r} is no agent that a run may start"[:150])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from semel.db.ledger.driver import Driver
 
 
@@ -15,25 +18,31 @@ def driver_of(conn: Any, *, join: bool = False) -> Driver:
     Raises:
         TypeError: no connection that we know.
     """
-    names = {base.__module__.split(".")[0] for base in type(conn).__mro__}
+    kind: type = type(conn)
+    return _driver(kind)(conn, join=join)
+
+
+@cache  # there are as many as a program has kinds of connection
+def _driver(kind: type) -> Callable[..., Driver]:
+    names = {base.__module__.split(".")[0] for base in kind.__mro__}
     # Each is imported with its library: whoever has such a connection has that.
     if "psycopg" in names:
         from semel.db.ledger.psycopg import Psycopg  # noqa: PLC0415
 
-        return Psycopg(conn, join=join)
+        return Psycopg
     if "asyncpg" in names:
         from semel.db.ledger.asyncpg import Asyncpg  # noqa: PLC0415
 
-        return Asyncpg(conn, join=join)
+        return Asyncpg
     if "sqlalchemy" in names:
         from semel.db.ledger.sqlalchemy import SQLAlchemy  # noqa: PLC0415
 
-        return SQLAlchemy(conn, join=join)
+        return SQLAlchemy
     if "django" in names:
         from semel.db.ledger.django import Django  # noqa: PLC0415
 
-        return Django(conn, join=join)
+        return Django
     raise TypeError(
-        f"{type(conn).__module__}.{type(conn).__qualname__} is no connection Semel knows; "
+        f"{kind.__module__}.{kind.__qualname__} is no connection Semel knows; "
         "pass a psycopg, asyncpg, SQLAlchemy or Django connection"
     )

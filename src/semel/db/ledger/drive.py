@@ -32,8 +32,15 @@ async def shielded(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         CancelledError: we were cancelled; *work* is done, or was cancelled after its patience.
     """
-    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    ended = loop.create_future()
+    task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
     cancelled: asyncio.CancelledError | None = None
+    try:
+        await ended  # nearly always all of it, and for half of what asyncio.wait takes
+    except asyncio.CancelledError as error:
+        cancelled = error
     while not task.done():
         try:
             await asyncio.wait({task}, timeout=PATIENCE_SECONDS if cancelled else None)

@@ -144,6 +144,9 @@ class SQLAlchemy(Driver):
             return
         await super().abort()
         try:
+            if self._line.state() == "closed":
+                # First: rolled back it would be in the pool again, for the next one to find closed.
+                await answered(self._conn.invalidate())
             await answered(self._conn.rollback())
             lost = self._line.state() == "closed"
         except Exception:  # noqa: BLE001 - the work ended what SQLAlchemy takes for open

@@ -108,11 +108,15 @@ class Idempotency:
     async def _asking(self, scope: Scope, receive: Receive) -> _Asking | None:
         """Who asks for what; None if the client has gone away."""
         lines = lines_of(scope)
+        # A router may send it on to the same path with a slash or without: that is one operation.
+        path = path_of(scope).rstrip("/") or "/"
         asked = Asked(
             method=scope["method"],
-            path=path_of(scope),
+            path=path,
             query=scope.get("query_string", b"").decode("latin-1"),
             headers=lines,
+            # An operation's name may be that of many routes here.
+            params={"path": path},
         )
         found = key.find(self._rules, asked.method, lines)
         if found is None:
@@ -129,7 +133,7 @@ class Idempotency:
         self, scope: Scope, receive: Receive, send: Send, asking: _Asking
     ) -> None:
         if asking.who is None:
-            exchange = self._exchange(asking, None, may_repeat=False)
+            exchange = self._exchange(scope, asking, None, may_repeat=False)
             await exchange.run(self._app, scope, receive, send)
             return
         for tried in range(1, TRIES + 1):
@@ -141,12 +145,12 @@ class Idempotency:
             if isinstance(begun, Replayed):
                 await send_whole(send, *answer.replay(begun.reply, begun.attempts))
                 return
-            exchange = self._exchange(asking, begun, may_repeat=tried < TRIES)
+            exchange = self._exchange(scope, asking, begun, may_repeat=tried < TRIES)
             if not await self._uninterrupted(exchange.run(self._app, scope, receive, send)):
                 return
 
     async def _begun(self, who: identity.Asked) -> Claimed | Replayed:
-        """As the recorder begins; what was claimed for a request that is cancelled is handed back."""
+        """As the recorder begins; what a cancelled request has claimed is handed back."""
         begun: list[Claimed | Replayed] = []
 
         async def begin() -> None:
@@ -162,9 +166,16 @@ class Idempotency:
         return begun[0]
 
     def _exchange(
-        self, asking: _Asking, claimed: Claimed | None, *, may_repeat: bool
+        self, scope: Scope, asking: _Asking, claimed: Claimed | None, *, may_repeat: bool
     ) -> Exchange:
-        taken = Taken(self._rules, self._pool, self._recorder, claimed, asking.settings)
+        taken = Taken(
+            self._rules,
+            self._pool,
+            self._recorder,
+            claimed,
+            asking.settings,
+            path=path_of(scope),
+        )
         return Exchange(self._rules, taken, asking.body, may_repeat=may_repeat)
 
     async def _uninterrupted(self, work: Coroutine[Any, Any, bool]) -> bool:

@@ -13,15 +13,16 @@ runs after the commit and not on a replay. The operation is `request.semel`.
 from __future__ import annotations
 
 from functools import wraps
-from inspect import iscoroutinefunction
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from asgiref.sync import iscoroutinefunction
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils.connection import ConnectionProxy
 
 from semel.db.transact import answered
 from semel.edges.frameworks.django_http import abody_of, asked, body_of, lines_of, made, rewind
-from semel.edges.frameworks.exchange import AGAIN
+from semel.edges.frameworks.exchange import again
 from semel.edges.once import Once
 from semel.edges.rest import answer, key, refusal
 from semel.edges.rest.conclusion import conclude
@@ -98,7 +99,7 @@ class _Door:
             for _ in range(TRIES - 1):
                 try:
                     return self._execute(request, view, settings)
-                except AGAIN:
+                except again(settings["key"]):
                     rewind(request)
             return self._execute(request, view, settings)
         except SemelError as error:
@@ -112,7 +113,7 @@ class _Door:
             for _ in range(TRIES - 1):
                 try:
                     return await self._aexecute(request, view, settings)
-                except AGAIN:
+                except again(settings["key"]):
                     rewind(request)
             return await self._aexecute(request, view, settings)
         except SemelError as error:
@@ -132,7 +133,7 @@ class _Door:
         own = None
         with block:
             if op.replay is None:
-                response = view()
+                response = _awaited_by_nobody(view())
                 body = body_of(response, self._rules.answer_bytes_max)
                 own = op.replied
                 conclude(self._rules, op, response.status_code, lines_of(response), body)
@@ -162,3 +163,14 @@ class _Door:
         for name, value in marks:
             response[name] = value
         return response
+
+
+def _awaited_by_nobody(response: Any) -> Any:
+    """*response*, where it is one; raises TypeError where the view turns out to be async."""
+    if not iscoroutine(response):
+        return response
+    response.close()
+    raise TypeError(
+        "the view is async, and its dispatch does not say so: let `once` decorate the async"
+        " method, or what as_view() returns"
+    )

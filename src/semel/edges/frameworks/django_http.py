@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from django.http import HttpRequest
+    from django.urls import ResolverMatch
 
 
 def asked(request: HttpRequest, limit: int) -> Asked:
@@ -54,9 +55,15 @@ def asked(request: HttpRequest, limit: int) -> Asked:
         query=str(meta.get("QUERY_STRING", "")),
         headers=(*headers, ("content-type", media)),
         body=body,
-        params={} if match is None else {n: str(v) for n, v in match.kwargs.items()},
+        params={} if match is None else _params(match),
         parts=tuple(_parts(request)) if multipart else None,
     )
+
+
+def _params(match: ResolverMatch) -> dict[str, str]:
+    """What the route took out of the path, the unnamed by their places."""
+    places = {str(place): value for place, value in enumerate(match.args)}
+    return {name: str(value) for name, value in {**places, **match.kwargs}.items()}
 
 
 def rewind(request: HttpRequest) -> None:

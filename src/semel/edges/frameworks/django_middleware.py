@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CLAIMED, _ERROR, _GONE = "_semel_claimed", "_semel_error", "_semel_gone"
+_CLAIMED, _GONE = "_semel_claimed", "_semel_gone"
+#: What the view raised, and whether its COMMIT may have been done all the same.
+_ERROR, _LOST = "_semel_error", "_semel_lost"
 
 
 class IdempotencyMiddleware:
@@ -103,6 +106,8 @@ class IdempotencyMiddleware:
             return None
         try:
             told_ = asked(request, self._rules.body_bytes_max)
+            # An operation's name is that of all views here.
+            told_ = replace(told_, params={"path": told_.path})
             found = key.find(self._rules, told_.method, told_.headers)
             if found is None:
                 return None
@@ -119,6 +124,7 @@ class IdempotencyMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> None:
         """Note what the view raised, of which its response says nothing."""
         setattr(request, _ERROR, told.of(error))
+        setattr(request, _LOST, told.may_be_committed(error))
 
     async def _answer_async(self, request: HttpRequest) -> Any:
         """The response; a view goes on when its client has gone away, since it will ask again."""
@@ -152,7 +158,9 @@ class IdempotencyMiddleware:
             return response
         try:
             status = response.status_code
-            if self._rules.is_error(status):
+            if self._rules.is_error(status) and getattr(request, _LOST, False):
+                drive(self._recorder.release(claimed, untouched=False))
+            elif self._rules.is_error(status):
                 said = told.Told(f"HTTP {status}", f"the view answered {status}")
                 failure = getattr(request, _ERROR, said)
                 drive(self._recorder.fail(claimed, failure.code, failure.message))

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 AGAIN = (LostRace, UnknownOutcome)
 
 
+def again(key: object) -> tuple[type[SemelError], ...]:
+    """What is executed again under *key*; without one never what may have been committed."""
+    return (LostRace,) if key is None else AGAIN
+
+
 class Settled(Exception):
     """Another answer goes out: what was replied through the operation, or *error*."""
 
@@ -108,7 +113,9 @@ class Exchange:
         await send_whole(send, reply.status, [*reply.headers, *marks], reply.body)
 
     async def _failed(self, send: Send, error: Exception) -> bool:
-        if self._may_repeat and isinstance(error, AGAIN):
+        # What a recorded handler may have committed is nobody's to execute again.
+        repeated = AGAIN if self._taken.atomic else LostRace
+        if self._may_repeat and isinstance(error, repeated):
             return True
         untouched = self._body is None and not self._taken.atomic
         if untouched or not isinstance(error, SemelError):

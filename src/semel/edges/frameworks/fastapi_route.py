@@ -95,9 +95,10 @@ class OnceRoute(APIRoute):
         async def handler(request: Request) -> Response:
             try:
                 return await _finished(request, original)
-            except AGAIN as error:
-                raise _Again(error) from error
             except SemelError as error:
+                # Without a key it was not read before; without `Once` it is not ours to repeat.
+                if isinstance(error, AGAIN) and {WORK, BODY} <= request.scope.keys():
+                    raise _Again(error) from error
                 return made(*refusal.answer(error))
 
         return handler

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from flask import Response, current_app, g, make_response, request
 from werkzeug.exceptions import HTTPException
 
-from semel.edges.frameworks.exchange import AGAIN
+from semel.edges.frameworks.exchange import again
 from semel.edges.once import Once
 from semel.edges.rest import answer, key, refusal
 from semel.edges.rest.asked import Asked
@@ -88,7 +88,7 @@ class _Door:
             for _ in range(TRIES - 1):
                 try:
                     return self._execute(view, settings)
-                except AGAIN:
+                except again(found):
                     _rewind()
             return self._execute(view, settings)
         except SemelError as error:

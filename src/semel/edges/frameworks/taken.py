@@ -20,6 +20,7 @@ from semel.db.ledger.drive import shielded
 from semel.edges import told
 from semel.edges.once import Once
 from semel.edges.rest.conclusion import conclude
+from semel.edges.rest.moved import is_moved
 from semel.errors import BadRequest, InFlight
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Taken:
     Args:
         claimed: None without a key: what is taken is a transaction of which no row tells.
         settings: What `once` is told of the request.
+        path: The request's, percent-encoded.
     """
 
     def __init__(
@@ -52,12 +54,15 @@ class Taken:
         recorder: Recorder,
         claimed: Claimed | None,
         settings: dict[str, Any],
+        *,
+        path: str,
     ) -> None:
         self._rules = rules
         self._pool = pool
         self._recorder = recorder
         self._claimed = claimed
         self._settings = settings
+        self._path = path
         self._stack = AsyncExitStack()
         self._once: Once | None = None
         self._ended = False
@@ -139,7 +144,9 @@ class Taken:
         self._ended = True
         if self._claimed is None:
             return
-        if self._rules.is_error(status):
+        if is_moved(self._path, status, headers):
+            await self._recorder.release(self._claimed, untouched=True)
+        elif self._rules.is_error(status):
             said = f"the handler answered {status}"
             await self._recorder.fail(self._claimed, f"HTTP {status}", said)
         else:
@@ -156,6 +163,9 @@ class Taken:
             await self._leave(error)
         elif not self._ended and self._claimed is not None:
             self._ended = True
+            if told.may_be_committed(error):
+                await self._recorder.release(self._claimed, untouched=False)
+                return
             failure = told.of(error)
             await self._recorder.fail(self._claimed, failure.code, failure.message)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semel.core.operations import Reply
+from semel.db.stops import stop_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,8 +68,16 @@ def kept(
     return Reply(status=status, headers=lines, body=b"" if gone else body), gone
 
 
+def without_cookies(rules: Rules, lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """*lines* that a handler named itself, so all of them are kept but cookies that no rule names."""
+    return [
+        line for line in lines if line[0].lower() != "set-cookie" or "set-cookie" in rules.kept
+    ]
+
+
 def marks(attempts: int | None, *, replayed: bool) -> list[tuple[str, str]]:
-    """The header lines that tell the client which execution an answer is of."""
+    """The header lines that tell the client which execution an answer is of; it goes out now."""
+    stop_here("ledger.answer.before")
     lines = [(REPLAYED, "true")] if replayed else []
     return lines if attempts is None else [*lines, (ATTEMPTS, str(attempts))]
 

@@ -32,7 +32,12 @@ def conclude(
     Args:
         body: None: it is longer than the rules allow, or cannot be read before it is sent.
     """
-    if op.replied is not None or op.failure is not None:
+    if op.replied is not None:
+        said = op.replied
+        lines = answer.without_cookies(rules, said.headers)
+        op.answer(said, kept=(Reply(status=said.status, headers=lines, body=said.body), False))
+        return
+    if op.failure is not None:
         return
     if rules.is_error(status):
         op.fail(f"the handler answered {status}", code=f"HTTP {status}")

@@ -115,8 +115,11 @@ def _form(parts: Sequence[FormPart]) -> Spell:
 
 
 def _fields(raw: bytes) -> list[FormPart]:
+    text = raw.decode("latin-1")  # each byte a character, as it stands there or as %xx
     try:
-        pairs = parse_qsl(raw, keep_blank_values=True, max_num_fields=PARTS_MAX)
+        pairs = parse_qsl(
+            text, keep_blank_values=True, encoding="latin-1", max_num_fields=PARTS_MAX
+        )
     except ValueError:
         raise BadInput(f"the form has more than {PARTS_MAX} fields") from None
-    return [FormPart.of(name.decode("latin-1"), value) for name, value in pairs]
+    return [FormPart.of(name, value.encode("latin-1")) for name, value in pairs]

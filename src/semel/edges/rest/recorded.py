@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from semel import log
 from semel.core import operations
 from semel.core.operations import Identity, Reply
 from semel.db.execute import retryable
+from semel.db.stops import stop_here
 from semel.edges import told
 from semel.edges.refused import refused
 from semel.edges.rest import keeping
@@ -89,11 +90,13 @@ class Recorder:
         Raises:
             SemelError: it is not to be executed, or the database is away.
         """
+        stop_here("ledger.begin.before")
         begun = await self._begin(asked)
         if begun.outcome == "version" and (more := asked.under(begun.payload)) is not None:
             asked = more
             begun = await self._begin(asked)
         if begun.outcome == "claimed" and begun.attempts is not None:
+            stop_here("ledger.begin.after")
             return Claimed(identity=asked.identity, attempt=begun.attempts, holder=self.holder)
         TALLY.count(MET[begun.outcome])
         if begun.outcome == "replay" and begun.reply is not None and begun.attempts is not None:
@@ -127,7 +130,7 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - a seal raises whatever it likes
             self._log(claimed, error)
             reply, gone = Reply(status=status, headers=[], body=b""), True
-        await self._insist(
+        await self._end(
             claimed,
             operations.operation_finish(
                 claimed.identity.project,
@@ -144,7 +147,7 @@ class Recorder:
         """Nothing was done, says the handler: the next request executes it. Never raises."""
         TALLY.ended("failed", claimed.began)
         identity = claimed.identity
-        await self._insist(
+        await self._end(
             claimed,
             operations.operation_fail(
                 identity.project,
@@ -173,6 +176,11 @@ class Recorder:
             )
             == "won"
         )
+
+    async def _end(self, claimed: Claimed, call: Call[Any]) -> None:
+        stop_here("ledger.commit.before")
+        await self._insist(claimed, call)
+        stop_here("ledger.commit.after")
 
     async def _insist(self, claimed: Claimed, call: Call[T]) -> T | None:
         for pause in (*PAUSES, None):

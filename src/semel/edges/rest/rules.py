@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from semel.core import seals
 from semel.core.operations import NAME_BYTES_MAX, WAIT
 from semel.edges import identity
 from semel.edges.rest import input as inputs
@@ -109,8 +110,10 @@ class Rules:
             raise BadConfig(
                 f"operation is a name of 1 to {NAME_BYTES_MAX} bytes, all of them printable"
             )
-        if self.store == "omit" and self.seal is not None:
-            raise BadConfig('store="omit" keeps nothing that could be sealed: leave one out')
+        try:
+            seals.check(self.store, self.seal)
+        except ValueError as bad:
+            raise BadConfig(str(bad)) from None
         for limit in ("body_bytes_max", "answer_bytes_max"):
             if getattr(self, limit) < 0:
                 raise BadConfig(f"{limit} is negative")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from semel.edges import problem
 from semel.edges.rest.refusal import RETRY_IN_FLIGHT_SECONDS, reason_of
-from semel.errors import InFlight, ResultNotKept, SemelError
+from semel.errors import ResultNotKept, SemelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +117,7 @@ def refused(error: SemelError) -> TRPCError:
     own = TRPCError(key, problem.detail(error), data=told)
     more = {name: told[name] for name in ("reason", "executed") if name in told}
     own.problem = {**problem.members(error, status=own.status), **more}
-    if isinstance(error, InFlight):
+    if conflict and error.retryable:
         own.headers = [("retry-after", str(RETRY_IN_FLIGHT_SECONDS))]
     elif own.code == "SERVICE_UNAVAILABLE":
         own.headers = [("retry-after", str(problem.RETRY_AFTER_SECONDS))]

@@ -114,13 +114,13 @@ create or replace function semel.operation_begin(
     outcome text, attempts int, xid text, reply_status int, reply_headers jsonb, reply_body bytea, payload jsonb,
     error text, completed_at timestamptz
 )
-language plpgsql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog set lock_timeout = '5 s' as $$
 #variable_conflict use_column
 declare
     v_began   timestamptz := clock_timestamp();
     v_now     timestamptz := coalesce(p_now, v_began);
-    v_timeout text := current_setting('lock_timeout');
     v_bound   text;
+    v_again   boolean;
     v_row     semel.operation;
 begin
     -- Each expression costs as much as a small function: the way of a new request has few.
@@ -138,9 +138,11 @@ begin
             exit when outcome <> 'claimed';
         end if;
         begin
-            -- When the bound strikes it is taken back with all of this block.
-            v_bound := set_config('lock_timeout', greatest(5, date_part('epoch',
-                v_began + least(greatest(p_wait, '0'), '1 hour') - clock_timestamp()) * 1000)::int::text, true);
+            -- The bound is the function's own, and so is taken back with it.
+            if v_again or p_wait is distinct from '5 s' then
+                v_bound := set_config('lock_timeout', greatest(5, date_part('epoch',
+                    v_began + least(greatest(p_wait, '0'), '1 hour') - clock_timestamp()) * 1000)::int::text, true);
+            end if;
             if outcome is null then
                 insert into semel.operation (project_id, request_id, event_type, actor_user_id, payload, status, attempts,
                     mode, holder, xact, created_at, updated_at, processing_at)
@@ -158,7 +160,7 @@ begin
                   and o.attempts = v_row.attempts and o.payload = v_row.payload and o.target = v_row.target
                   and o.event_type = p_event_type and o.actor_user_id is not distinct from p_actor;
             end if;
-            v_bound := set_config('lock_timeout', v_timeout, true);
+            v_again := not found;
             outcome := case when found then 'claimed' end;
         exception when lock_not_available or deadlock_detected then
             outcome := 'in_flight';
@@ -283,11 +285,10 @@ create or replace function semel.operation_recover(
     outcome text, attempts int, reply_status int, reply_headers jsonb, reply_body bytea, payload jsonb, error text,
     completed_at timestamptz
 )
-language plpgsql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog set lock_timeout = '5 s' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_timeout text := current_setting('lock_timeout');
     v_row     semel.operation;
     v_fate    text;
     v_outcome text;
@@ -319,7 +320,6 @@ begin
             select * into v_row from semel.operation as o
             where o.project_id = p_project and o.request_id = p_request for update;
         end if;
-        perform set_config('lock_timeout', v_timeout, true);
     exception when lock_not_available or deadlock_detected then
         v_outcome := case when v_fate = 'in progress' then 'in_progress' else 'in_flight' end;
     end;
