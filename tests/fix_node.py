@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).parent / "node"
 STAMP = ".semel"
 NODE_MAJOR_MIN = 20
-NPM_SECONDS = 50
+NPM_SECONDS = 120
 QUIETLY = ("--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1")
 
 #: A version of tRPC, "11" or "10", to the folder with its node_modules.

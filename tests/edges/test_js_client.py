@@ -6,6 +6,9 @@ import pytest
 
 from fix_node import HERE, NodeClient, run_node
 
+#: The first that needs the packages waits for npm.
+pytestmark = pytest.mark.timeout(300)
+
 LIBRARY = Path(__file__).parents[2] / "clients" / "js"
 STRICT = ("--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable")
 BUNDLED = ("--module", "esnext", "--moduleResolution", "bundler")

@@ -18,6 +18,9 @@ from fix_world import Conn
 from rest_servers import asgi
 from semel.trpc import Context, Router
 
+#: The first that needs the packages waits for npm.
+pytestmark = pytest.mark.timeout(300)
+
 TABLE = "create table sale (receipt serial primary key, path text, input jsonb)"
 INSERT = "insert into sale (path, input) values (%s, %s) returning receipt"
 

@@ -14,7 +14,7 @@ from fix_world import Conn
 from rest_servers import asgi
 from trpc_shop import TABLES, shop
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 VERSIONS = ("11", "10")
 LINKS = ("single", "batch", "stream")
