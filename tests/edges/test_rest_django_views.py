@@ -28,7 +28,7 @@ def test_an_async_class_is_executed_once(request_of: Callable[[], Any], ledger: 
 
     executed: list[int] = []
 
-    class Pay(View):
+    class Pay(View):  # type: ignore[misc]
         async def post(self, _: HttpRequest) -> HttpResponse:
             executed.append(1)
             return HttpResponse("paid")
@@ -58,7 +58,7 @@ def test_a_dispatch_that_does_not_say_that_it_is_async_is_refused(
     guard = once(project="shop", actor=lambda _: "alice")
 
     @method_decorator(guard, name="dispatch")
-    class Pay(View):
+    class Pay(View):  # type: ignore[misc]
         async def post(self, _: HttpRequest) -> HttpResponse:
             executed.append(1)
             return HttpResponse("paid")

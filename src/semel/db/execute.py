@@ -105,7 +105,8 @@ def unreachable(error: BaseException) -> bool:
         return True
     sqlstate = getattr(error, "sqlstate", None)
     if sqlstate is not None:
-        return str(sqlstate).startswith(("08", "57P"))
+        # The last two: its transaction took too long for the server, which closed the connection.
+        return str(sqlstate).startswith(("08", "57P", "25P03", "25P04"))
     return type(error).__name__ in {"OperationalError", "InterfaceError", "ConnectionTimeout"}
 
 
