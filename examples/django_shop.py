@@ -1,6 +1,7 @@
 """
 A shop on Django in one file: an order is placed once, however often its request is sent.
 
+    export SEMEL_DSN=$(semel db start --json | jq -r .dsn)    # or your own database's
     semel migrate
     python examples/django_shop.py runserver
 

@@ -1,6 +1,7 @@
 """
 A shop on FastAPI and SQLAlchemy: an order is placed once, however often its request is sent.
 
+    export SEMEL_DSN=$(semel db start --json | jq -r .dsn)    # or your own database's
     semel migrate
     uvicorn --app-dir examples fastapi_shop:app
 

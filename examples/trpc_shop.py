@@ -1,8 +1,8 @@
 """
 A shop behind tRPC: a retried payment is made once, whatever became of its answer.
 
-    semel db start && export DATABASE_URL=$(semel db status --json | jq -r .dsn)
-    semel migrate && python examples/trpc_shop.py
+    export DATABASE_URL=$(semel db start --json | jq -r .dsn)    # or your own database's
+    SEMEL_DSN=$DATABASE_URL semel migrate && python examples/trpc_shop.py
 
     curl localhost:8000/trpc/order.pay -H 'content-type: application/json' -H 'x-user: alice' \
          -H 'idempotency-key: "k1"' -d '{"id": "o1", "cents": 500}'

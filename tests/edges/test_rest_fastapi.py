@@ -1,6 +1,7 @@
 """What only FastAPI has: dependencies in any order, models, files, declared streams, routers."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import psycopg
@@ -12,6 +13,7 @@ from fix_rest import Fronts
 from fix_world import Conn, one
 from rest_servers import Client, asgi
 from rest_shop import TABLES, Shop, operations, rows
+from semel.asgi import Idempotency
 from semel.errors import BadConfig
 from semel.fastapi import Once, OnceRoute, Operation
 
@@ -181,3 +183,25 @@ def test_anonymous_requests_may_share_one_scope_and_cookies_be_kept(
     assert again.headers["idempotent-replayed"] == "true"
     assert again.headers.get_list("set-cookie") == first.headers.get_list("set-cookie")
     assert one(conn, "select actor_user_id from semel.operations") is None
+
+
+def test_a_route_behind_the_middleware_too_is_told_so(dsn: str, conn: Conn) -> None:
+    """Not to come back later: the claim that it would wait for is its own request's."""
+
+    @asynccontextmanager
+    async def lent() -> AsyncIterator[Any]:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as mine:
+            yield mine
+
+    app = FastAPI()
+    app.router.route_class = OnceRoute
+
+    @app.post("/payments")
+    async def pay(op: Op) -> None:
+        pass
+
+    app.add_middleware(Idempotency, pool=lent, project="shop", actor=lambda _: "alice")
+    with asgi(app) as client:
+        assert [client.post("/payments", key="k").status_code for _ in "12"] == [500, 500]
+    assert operations(conn) == [("FAILED", 2)]
+    assert "one of the two" in one(conn, "select error from semel.operations")

@@ -1,7 +1,6 @@
 """Requests that meet, clients that go away, commits that are slow, and processes that die."""
 
 import asyncio
-import asyncio
 import json
 import os
 import signal
@@ -18,9 +17,13 @@ from contextlib import (
 )
 from typing import Any
 
+import asyncpg
 import httpx
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool
+from sqlalchemy.ext.asyncio import create_async_engine
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -35,7 +38,7 @@ from fix_world import PROGRAMS, Conn, one, until
 from rest_servers import Client, asgi, wsgi
 from rest_shop import TABLES, Shop, operations, rows
 from semel.asgi import Idempotency
-from semel.asgi import Idempotency
+from ways import url
 
 HOLD: dict[str, Any] = {"key": "k", "headers": {"X-Do": "hold"}}
 
@@ -278,6 +281,62 @@ def test_a_database_that_is_away_is_503_and_nothing_is_executed(
             assert (answer.status_code, answer.json()["code"]) == (503, "E-DB-001")
             assert (answer.json()["retryable"], answer.headers["retry-after"]) == (True, "5")
     assert rows(conn) == 1
+
+
+@pytest.mark.parametrize("name", ["psycopg", "asyncpg", "sqlalchemy"])
+def test_a_pool_that_has_no_connection_left_is_503(dsn: str, conn: Conn, name: str) -> None:
+    async def never(*_: Any) -> None:
+        raise AssertionError("it was executed")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def go(pool: Any, lent: Any) -> int:
+        said: list[Any] = []
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/",
+            "headers": [(b"idempotency-key", b"k")],
+        }
+        async with lent:
+            app = Idempotency(never, pool=pool, project="shop", actor=lambda _: "alice")
+            await app(scope, receive, send)
+        return int(said[0]["status"])
+
+    async def of_psycopg() -> int:
+        async with AsyncConnectionPool(
+            dsn, min_size=1, max_size=1, timeout=0.05, open=False
+        ) as pool:
+            return await go(pool, pool.connection(5))
+
+    async def of_asyncpg() -> int:
+        told = conninfo_to_dict(dsn)
+        async with asyncpg.create_pool(
+            host=told["host"],
+            user=told["user"],
+            database=told["dbname"],
+            min_size=1,
+            max_size=1,
+        ) as pool:
+            return await go(lambda: pool.acquire(timeout=0.05), pool.acquire())
+
+    async def of_sqlalchemy() -> int:
+        engine = create_async_engine(
+            url(dsn, "asyncpg"), pool_size=1, max_overflow=0, pool_timeout=0.05
+        )
+        try:
+            return await go(engine, engine.connect())
+        finally:
+            await engine.dispose()
+
+    ways = {"psycopg": of_psycopg, "asyncpg": of_asyncpg, "sqlalchemy": of_sqlalchemy}
+    assert asyncio.run(ways[name]()) == 503
+    assert operations(conn) == []
 
 
 # -- processes that die ---------------------------------------------------------------------

@@ -219,7 +219,10 @@ def test_an_answer_keeps_what_describes_it_and_no_cookie() -> None:
 
 def test_a_cookie_of_a_reply_is_sent_and_not_kept() -> None:
     lines = [("Set-Cookie", "a=1"), ("X-Own", "1")]
-    for rules, kept in ((RULES, lines[1:]), (Rules(project="shop", keep=("set-cookie",)), lines)):
+    for rules, kept in (
+        (RULES, lines[1:]),
+        (Rules(project="shop", keep=("set-cookie",)), lines),
+    ):
         op = Operation("shop", "k")
         op.reply(b"x", headers=[("Content-Type", "a/b"), *lines])
         conclude(rules, op, 200, [], b"")

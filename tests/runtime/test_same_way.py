@@ -295,3 +295,39 @@ def test_a_handler_is_not_parked_while_its_steps_are_coming_back_to_it(
             assert len(did) == 2**depth + 1
 
     asyncio.run(story())
+
+
+def test_what_a_failing_step_cancelled_beside_it_is_cancelled_again(
+    dsn: str, conn: Conn
+) -> None:
+    """Not one error more than the first attempt had, and not one result less."""
+    executed: list[Any] = []
+
+    def bad() -> None:
+        raise ConnectionError("busy")
+
+    async def handler(run: Run) -> Any:
+        quick: Any = None
+        slow: Any = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fails(run))
+                quick = group.create_task(run.step("quick", executed.append, "quick"))
+                slow = group.create_task(run.step("slow", asyncio.sleep, 60))
+        except* ConnectionError:
+            executed.append([quick.done() and not quick.cancelled(), slow.cancelled()])
+        await run.step("instead", executed.append, "instead")
+        if run.attempt == 1:
+            raise RuntimeError("again")
+
+    async def fails(run: Run) -> None:
+        if run.attempt == 1:
+            await asyncio.sleep(1)
+        await run.step("bad", bad)
+
+    held = begin(conn)
+    work(dsn, held, handler)
+    work(dsn, claim(conn), handler)
+
+    assert executed == ["quick", [True, True], "instead", [True, True]]
+    assert status(conn, held.run_id) == "COMPLETED"

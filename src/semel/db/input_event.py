@@ -156,7 +156,7 @@ class InputEventTable:
             " status::text, greatest(coalesce(attempts, 0), 0)::int, result::jsonb::text,"
             " error::text, {}, {}, {} from {} order by request_id"
         ).format(*map(_time, ("created_at", "processing_at", "completed_at")), self._quoted)
-        last: str | None = None
+        last = ""
         page: list[Legacy] = []
         size = 0
         try:

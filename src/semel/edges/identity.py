@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 #: How an operation takes a request that names no actor.
 Anonymous = Literal["refused", "shared"]
-VERSIONS, DECODES, ANONYMOUS = get_args(Version), get_args(Decode), get_args(Anonymous)
+_WORDS = {
+    "version": get_args(Version),
+    "decode": get_args(Decode),
+    "anonymous": get_args(Anonymous),
+}
 KEY_CHARS_MAX = 255
 
 
@@ -72,35 +76,20 @@ def asked(
         BadInput: the input has no digest.
         BadRequest: the project, operation or actor is none.
     """
-    if not (isinstance(project, str) and PROJECT.fullmatch(project)):
+    if not _fits(project, NAME_BYTES_MAX) or not PROJECT.fullmatch(project):
         raise BadRequest(f"{project!r:.80} is no project: 1 to 64 of a-z, 0-9, _ and -")
     if key is None:
         if required:
             raise BadKey("this operation requires an idempotency key")
         return None
-    if not isinstance(key, str):
-        raise BadKey(f"a key is text, not {type(key).__name__}: pass str(key)")
-    if not (0 < len(key.strip()) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
-        raise BadKey(f"a key is 1 to {KEY_CHARS_MAX} printable ASCII characters")
+    _check_key(key)
     if actor is None and anonymous != "shared":
         raise Unauthenticated(
             'a key counts for somebody: pass actor=, or anonymous="shared" where all may share one'
         )
     who = None if actor is None else str(actor)
-    for name, text, most in (
-        ("operation", operation, NAME_BYTES_MAX),
-        ("actor", who, NAME_BYTES_MAX),
-        ("request_id", request_id, REQUEST_BYTES_MAX),
-    ):
-        if text is not None and not _fits(text, most):
-            raise BadRequest(f"{name} is a text of 1 to {most} bytes, not {text!r:.80}")
-    for name, told, words in (
-        ("version", version, VERSIONS),
-        ("decode", decode, DECODES),
-        ("anonymous", anonymous, ANONYMOUS),
-    ):
-        if told not in words:
-            raise BadRequest(f"{name} is one of {', '.join(map(str, words))}, not {told!r:.80}")
+    _check_texts(operation=operation, actor=who, request_id=request_id)
+    _check_words(version=version, decode=decode, anonymous=anonymous)
     if digest is not None:
         if input is not None:
             raise BadRequest("pass the input or its digest, not both")
@@ -121,6 +110,27 @@ def asked(
         envelopes=envelopes,
     )
     return Asked(identity, given)
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str):
+        raise BadKey(f"a key is text, not {type(key).__name__}: pass str(key)")
+    if not (0 < len(key.strip()) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
+        raise BadKey(f"a key is 1 to {KEY_CHARS_MAX} printable ASCII characters")
+
+
+def _check_texts(**texts: Any) -> None:
+    for name, text in texts.items():
+        most = REQUEST_BYTES_MAX if name == "request_id" else NAME_BYTES_MAX
+        if text is not None and not _fits(text, most):
+            raise BadRequest(f"{name} is a text of 1 to {most} bytes, not {text!r:.80}")
+
+
+def _check_words(**told: object) -> None:
+    for name, word in told.items():
+        words = _WORDS[name]
+        if word not in words:
+            raise BadRequest(f"{name} is one of {', '.join(map(str, words))}, not {word!r:.80}")
 
 
 def _input(told: Any, version: Version, decode: Decode, keys: Sequence[DigestKey]) -> Input:

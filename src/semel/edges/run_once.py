@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from semel.db.execute import translated
 from semel.db.ledger.drive import drive, pause
-from semel.db.ledger.lend import lent
+from semel.db.ledger.lend import is_busy, lent
 from semel.db.transact import answered
 from semel.edges.once import Once, OnceOptions
 from semel.edges.told import cause
@@ -72,7 +72,9 @@ def run_once(
             try:
                 return await run(lending, fn, settings)
             except Exception as error:
-                if attempt >= attempts or not isinstance(translated(cause(error)), again):
+                # Who has waited for a pool in vain is not to wait again.
+                last = attempt >= attempts or is_busy(error.__cause__)
+                if last or not isinstance(translated(cause(error)), again):
                     raise
             await pause(seconds * (0.5 + random.random()), asynchronous=asynchronous)  # noqa: S311
             seconds = min(2 * seconds, PAUSE_SECONDS_MAX)

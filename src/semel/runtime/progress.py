@@ -17,7 +17,7 @@ import uuid
 from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from semel.core import waits
 from semel.core.text import dump, settled
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from semel.runtime.desk import Desk
 
 RESULT_BYTES_MAX = 1024 * 1024
+#: So many turns of the loop later than a result an error comes out of the journal.
+FAILED_TURNS, GIVEN_UP_TURNS = 30, 100
 
 #: The step or transaction that is at work here, if one is: nothing is asked for inside it.
 INSIDE: ContextVar[str] = ContextVar("semel_inside", default="")
@@ -101,7 +103,7 @@ class Progress:
         call = self.ask(name, kind, who=who, home=home)
         try:
             if call.error is not None:
-                raise raised(call.error)  # though a result may have come too late
+                await self.again(call)  # though a result may have come too late
             if call.result is not None:
                 await self.turn()
                 return json.loads(call.result)
@@ -185,9 +187,10 @@ class Progress:
 
     def give_up(self, call: Call, who: object) -> None:
         """The handler cancelled a step, as a timeout does: what it does without it stands."""
-        if not self.left:
+        if not self.left and call.error is None:
             error = TimeoutError(f"step {call.key!r} was given up by its handler")
-            self.failed(call, dump(told(error, call.tries + 1)), who)
+            content = {**told(error, call.tries + 1), "given_up": True}
+            self.failed(call, dump(content), who)
 
     def ask(self, name: str, kind: str, *, who: object, home: bool) -> Call:
         """
@@ -255,7 +258,7 @@ class Progress:
             self._parking.end()
             raise
 
-    async def turn(self) -> None:
+    async def turn(self, times: int = 1) -> None:
         """
         Let others have their turn, as they had while what the journal answers was executed.
 
@@ -263,11 +266,23 @@ class Progress:
         """
         await self._parking.begin()
         try:
-            await asyncio.sleep(0)
-            if self.left:
-                raise Left
+            for _ in range(times):
+                await asyncio.sleep(0)
+                if self.left:
+                    raise Left
         finally:
             self._parking.end()
+
+    async def again(self, call: Call) -> NoReturn:
+        """
+        Raise the error that the handler went on from.
+
+        Behind what succeeded beside it; and what was given up behind what failed, since that may
+        cancel it now as it did then.
+        """
+        error = call.error or {}
+        await self.turn(GIVEN_UP_TURNS if error.get("given_up") else FAILED_TURNS)
+        raise raised(error)
 
     async def wait(self, wait: Wait) -> str | None:
         """Wait, parked if need be; see `Parking.wait`."""

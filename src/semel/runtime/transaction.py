@@ -27,7 +27,7 @@ from semel.db.transact import answered, atransact, is_async, transact
 from semel.errors import BadRequest
 from semel.runtime.append import BELL
 from semel.runtime.hands import drive
-from semel.runtime.journal import raised, told
+from semel.runtime.journal import told
 from semel.runtime.progress import INSIDE, Left
 from semel.runtime.tx import AsyncTx, SyncTx, Tx
 
@@ -78,7 +78,7 @@ class Transaction:
     async def _call_once(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        call = self._ask()
+        call = await self._ask()
         try:
             if call.result is not None:
                 await self._on_loop(self._progress.turn())
@@ -142,7 +142,7 @@ class Transaction:
         if self._hands.sync != (kind is SyncTx):
             word = "with" if self._hands.sync else "async with"
             raise BadRequest(f"in this handler it is `{word} run.transaction(...)`")
-        self._call = self._ask()
+        self._call = await self._ask()
         try:
             if self._call.result is not None:
                 await self._on_loop(self._progress.turn())
@@ -203,12 +203,14 @@ class Transaction:
 
     # -- both -------------------------------------------------------------------------------
 
-    def _ask(self) -> Call:
+    async def _ask(self) -> Call:
         who = self._hands.who()
         call = self._progress.ask(self._name, "transaction", who=who, home=who == self._home)
         if call.error is not None:
-            self._progress.journal.done(self._name)
-            raise raised(call.error)
+            try:
+                await self._on_loop(self._progress.again(call))
+            finally:
+                self._progress.journal.done(self._name)
         return call
 
     async def _check(self, conn: Any) -> None:

@@ -23,7 +23,6 @@ from semel.errors import (
     JournalMismatch,
     WaitTimedOut,
 )
-from semel.runtime.journal import raised
 from semel.runtime.progress import Left
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Waiting:
         call = self._progress.ask(name, "spawn", who=who, home=home)
         try:
             if call.error is not None:
-                raise raised(call.error)
+                await self._progress.again(call)
             if call.result is not None:
                 await self._progress.turn()
                 return call.key, uuid.UUID(json.loads(call.result)["run_id"])
@@ -178,7 +177,7 @@ class Waiting:
         call = self._progress.ask(name, kind, who=who, home=home)
         try:
             if call.error is not None:
-                raise raised(call.error)
+                await self._progress.again(call)
             if call.result is None:
                 call.result = await self._progress.wait(wait(call))
             else:

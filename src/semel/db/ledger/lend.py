@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+#: Of psycopg_pool; the last one of asyncpg, SQLAlchemy and sockets.
+_BUSY = frozenset({"PoolTimeout", "PoolClosed", "TooManyRequests", "TimeoutError"})
+
 
 def lent(pool: Any) -> Any:
     """
@@ -28,3 +31,8 @@ def lent(pool: Any) -> Any:
         f"{type(pool).__module__}.{type(pool).__qualname__} is no pool Semel knows; pass one of"
         " psycopg_pool, asyncpg or SQLAlchemy, a Django connection, or a function"
     )
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Whether a pool says that none of its connections was free in time, or ever will be."""
+    return type(error).__name__ in _BUSY

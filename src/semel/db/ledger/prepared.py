@@ -12,6 +12,7 @@ fails. `prepare_threshold=None` prepares nothing.
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 _OURS = b"semel_"
+_WORDS = re.compile("[a-z ]{1,56}")
 _PIPELINES = psycopg.capabilities.has_pipeline()
 #: There is none of that name, there is one already, its result has another shape by now.
 _LACKS = (b"26000", b"42P05", b"0A000")
@@ -49,7 +51,8 @@ class Statement(NamedTuple):
 def statement(sql: str) -> Statement:
     """The statement of a call, or of a word."""
     text = numbered(sql)
-    return Statement((text, ()), _OURS + hashlib.sha256(text).hexdigest()[:16].encode())
+    said = sql.replace(" ", "_") if _WORDS.fullmatch(sql) else hashlib.sha256(text).hexdigest()
+    return Statement((text, ()), _OURS + said[:56].encode())
 
 
 CLAIM, CLOSE = statement(operations.BEGIN), statement(operations.CLOSE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from semel.edges.frameworks.messages import Held, send_whole
 from semel.edges.frameworks.taken import Replayed
 from semel.edges.rest import answer, refusal
-from semel.errors import LostRace, OurFault, SemelError, UnknownOutcome
+from semel.errors import BadConfig, LostRace, OurFault, SemelError, UnknownOutcome
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -118,7 +118,7 @@ class Exchange:
         if self._may_repeat and isinstance(error, repeated):
             return True
         untouched = self._body is None and not self._taken.atomic
-        if untouched or not isinstance(error, SemelError):
+        if untouched or not isinstance(error, SemelError) or isinstance(error, BadConfig):
             raise error
         await send_whole(send, *refusal.answer(error))
         return False

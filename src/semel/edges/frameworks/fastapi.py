@@ -23,6 +23,7 @@ from starlette.requests import Request
 
 from semel.db.transact import is_async
 from semel.edges.frameworks.asgi import lines_of, path_of
+from semel.edges.frameworks.taken import Taken
 from semel.edges.frameworks.work import Work
 from semel.edges.once import Once as Block
 from semel.edges.rest import key
@@ -83,12 +84,18 @@ class Once:
         The operation, which begins when all that the handler depends on is there.
 
         Raises:
-            BadConfig: its route is no OnceRoute.
+            BadConfig: its route is no OnceRoute, or the request is claimed already.
         """
         if not getattr(request.scope.get("route"), "commits_before_it_answers", False):
             raise BadConfig(
                 "Once needs routes that answer after their commit: give the router, or"
                 " app.router, route_class=semel.fastapi.OnceRoute"
+            )
+        around = request.scope.get("state", {}).get("semel")
+        if isinstance(around, Taken) and around.claims:
+            raise BadConfig(
+                "this route is behind semel.asgi.Idempotency, which has claimed its request:"
+                " leave the route to one of the two"
             )
         asked = Asked(
             method=request.method,

@@ -95,6 +95,8 @@ class OnceRoute(APIRoute):
         async def handler(request: Request) -> Response:
             try:
                 return await _finished(request, original)
+            except BadConfig:
+                raise  # the program's own fault, for its log
             except SemelError as error:
                 # Without a key it was not read before; without `Once` it is not ours to repeat.
                 if isinstance(error, AGAIN) and {WORK, BODY} <= request.scope.keys():

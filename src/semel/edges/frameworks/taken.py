@@ -74,6 +74,11 @@ class Taken:
         return self._take().__await__()
 
     @property
+    def claims(self) -> bool:
+        """Whether the request was claimed."""
+        return self._claimed is not None
+
+    @property
     def atomic(self) -> bool:
         """Whether a handler took it."""
         return self._once is not None

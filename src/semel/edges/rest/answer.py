@@ -69,7 +69,7 @@ def kept(
 
 
 def without_cookies(rules: Rules, lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """*lines* that a handler named itself, so all of them are kept but cookies that no rule names."""
+    """*lines* that a handler named itself: kept, but for cookies that no rule names."""
     return [
         line for line in lines if line[0].lower() != "set-cookie" or "set-cookie" in rules.kept
     ]
