@@ -76,7 +76,7 @@ def test_nothing_is_prepared_in_another_encoding_and_every_letter_arrives(
 @pytest.mark.parametrize("words", ["deallocate all", "discard all"])
 def test_what_is_dropped_between_operations_is_prepared_again(mine: Mine, words: str) -> None:
     pay(mine, "a")
-    mine.execute(words)
+    mine.execute(words.encode())
     assert 0 == one(mine, PREPARED)
     pay(mine, "b")
     assert 5 == one(mine, PREPARED)
@@ -155,7 +155,7 @@ def test_psycopgs_own_limit_of_statements_drops_ours_among_them(mine: Mine) -> N
     mine.prepared_max = 2
     pay(mine, "a")
     for n in range(4):
-        mine.execute(f"select {n}", prepare=True)
+        mine.execute(f"select {n}".encode(), prepare=True)
     pay(mine, "b")
     assert b'{"paid":"c"}' == pay(mine, "c")
 
