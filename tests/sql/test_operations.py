@@ -1,6 +1,7 @@
 """Operations: one request after another under a key. SPEC C1 to C6 and the table of C4."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from keyed import (
     stored,
     succeed,
 )
-from semel.core.operations import Reply, operation_begin, operation_finish
+from semel.core.operations import WAIT, Reply, operation_begin, operation_finish
 from semel.db.execute import run
 from semel.errors import TransactionEnded
 
@@ -328,11 +329,12 @@ def test_its_own_claim_is_in_flight(conn: Conn) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["0", "1234ms", "2s"])
-def test_lock_timeout_is_what_it_was(conn: Conn, timeout: str) -> None:
+@pytest.mark.parametrize("wait", [WAIT, LONG])
+def test_lock_timeout_is_what_it_was(conn: Conn, timeout: str, wait: timedelta) -> None:
     conn.execute(f"set lock_timeout = '{timeout}'")
     with conn.transaction():
         before = one(conn, "show lock_timeout")
-        close(conn, begin(conn))
+        close(conn, begin(conn, wait=wait))
         assert before == one(conn, "show lock_timeout")
     assert before == one(conn, "show lock_timeout")
 

@@ -14,7 +14,7 @@ from keyed import (
     rows,
     succeed,
 )
-from semel.core.operations import Identity, Reply, base_id, operation_begin
+from semel.core.operations import WAIT, Identity, Reply, base_id, operation_begin
 from semel.db.execute import run
 from semel.errors import BadKey, BadRequest
 
@@ -117,3 +117,20 @@ def test_results_are_granted_apart(conn: Conn) -> None:
         conn.execute("reset role")
         conn.execute("drop owned by reader_of_results")
         conn.execute("drop role reader_of_results")
+
+
+# -- waiting ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", ["operation_begin", "operation_recover"])
+def test_who_says_nothing_waits_as_long_as_the_function_itself_allows(
+    conn: Conn, function: str
+) -> None:
+    """It sets no bound then; that of its definition holds, the same in SQL and in Python."""
+    [[settings, arguments]] = conn.execute(
+        "select proconfig, pg_get_function_arguments(oid) from pg_proc where proname = %s",
+        (function,),
+    ).fetchall()
+    seconds = int(WAIT.total_seconds())
+    assert f"lock_timeout={seconds} s" in settings
+    assert f"p_wait interval DEFAULT '00:00:0{seconds}'::interval" in arguments

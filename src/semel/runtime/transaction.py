@@ -169,9 +169,8 @@ class Transaction:
             INSIDE.reset(self._inside)
         try:
             if tx.done:
-                tx.result = json.loads(
-                    self._call.result or "null"
-                )  # whatever the block says now
+                # Whatever the block says now.
+                tx.result = json.loads(self._call.result or "null")
                 return
             conn = tx.connection
             try:
