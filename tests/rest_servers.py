@@ -49,7 +49,7 @@ class Client:
 
 @contextmanager
 def asgi(
-    app: Any, lifespan: Literal["auto", "off"] = "auto", prefix: str = ""
+    app: Any, lifespan: Literal["auto", "on", "off"] = "auto", prefix: str = ""
 ) -> Iterator[Client]:
     """*app* behind uvicorn."""
     door = socket.create_server(("127.0.0.1", 0))

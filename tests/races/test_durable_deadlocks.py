@@ -112,7 +112,9 @@ class Lives:
                 ],
             ]
             chosen = chance.sample(what, chance.randrange(1, len(what) + 1))
-            told = run(conn, waits.run_park("p", claim.worker, claim.run_id, claim.fence, chosen))
+            told = run(
+                conn, waits.run_park("p", claim.worker, claim.run_id, claim.fence, chosen)
+            )
             self.parked += ["parked"] == sorted({outcome for _, outcome, _ in told})
             self._asked.append((question.id, Link.mint("p")))
 

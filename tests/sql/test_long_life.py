@@ -292,7 +292,7 @@ def live_in_the_ledger(conn: Conn, project: str, n: int, now: datetime) -> None:
 
 
 def identity(project: str, request_id: str) -> operations.Identity:
-    envelope = {"version": 2, "digest": f"sha256:{'0' * 64}"}
+    envelope: dict[str, Any] = {"version": 2, "digest": f"sha256:{'0' * 64}"}
     return operations.Identity(
         project=project, request_id=request_id, event_type="p", actor=None, envelopes=[envelope]
     )

@@ -286,7 +286,9 @@ def test_an_id_that_stands_here_for_something_else_is_told(
 def test_a_copy_of_the_table_is_known_until_it_differs(conn: Conn) -> None:
     request = leave(conn, "k", "SUCCEEDED", result=1)
     take(conn)
-    conn.execute("create schema copied; create table copied.input_event as table seed.input_event")
+    conn.execute(
+        "create schema copied; create table copied.input_event as table seed.input_event"
+    )
     copied = input_event.input_event_table(conn, "copied.input_event")
 
     again = copied.take(conn, PROJECT)

@@ -115,7 +115,7 @@ def refused(error: SemelError) -> TRPCError:
     if isinstance(error, ResultNotKept):
         told["executed"] = True
     own = TRPCError(key, problem.detail(error), data=told)
-    more = {name: told[name] for name in ("reason", "executed") if name in told}
+    more: dict[str, Any] = {name: told[name] for name in ("reason", "executed") if name in told}
     own.problem = {**problem.members(error, status=own.status), **more}
     if conflict and error.retryable:
         own.headers = [("retry-after", str(RETRY_IN_FLIGHT_SECONDS))]

@@ -115,7 +115,8 @@ class Ledger:
             return Done(self._transformer.dump(value))
         if not mutation.streamed:
             raise not_streamed()
-        items, iterator = [], aiter(value)
+        items: list[Any] = []
+        iterator = aiter(value)
         while len(items) < ITEMS_MAX:
             try:
                 items.append(self._transformer.dump(await anext(iterator)))

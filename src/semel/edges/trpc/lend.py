@@ -38,7 +38,7 @@ def size(pool: Any) -> int:
     if told is None and hasattr(pool, "get_max_size"):  # asyncpg
         told = pool.get_max_size()
     engine = getattr(pool, "kw", {}).get("bind", pool)  # SQLAlchemy
-    inner = getattr(engine, "pool", None)
+    inner: Any = getattr(engine, "pool", None)
     if told is None and hasattr(inner, "size"):
         told = inner.size()
     return told if isinstance(told, int) and told > 0 else SIZE_UNKNOWN
