@@ -11,7 +11,7 @@ from semel.db.transact import answered, atransact
 from semel.errors import BadConfig, DatabaseUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Generator
 
     from semel.core.call import Call
 
@@ -77,7 +77,7 @@ class Pool:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:

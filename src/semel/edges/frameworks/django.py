@@ -63,7 +63,7 @@ def once(
     door = _Door(Rules(project=project, **rules), actor, using)
 
     def decorate(view: V) -> V:
-        if iscoroutinefunction(view):
+        if iscoroutinefunction(view):  # ty: ignore[deprecated] - marks of Django's own count
 
             @wraps(view)
             async def execute(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

@@ -81,7 +81,7 @@ class IdempotencyMiddleware:
         )
         self._going: set[asyncio.Future[Any]] = set()
         self._get_response = get_response
-        self._is_async = iscoroutinefunction(get_response)
+        self._is_async = iscoroutinefunction(get_response)  # ty: ignore[deprecated]
         if self._is_async:
             me: Any = self
             markcoroutinefunction(me)
