@@ -49,7 +49,9 @@ class Cut:
     def close(self) -> None:
         """Close whatever is open."""
         self._let.set()
-        for each in (self._door, *self._open):
+        _end(self._door)
+        self._threads[0].join()  # whoever came in at the last moment is among the open ones
+        for each in self._open:
             _end(each)
         for thread in self._threads:
             thread.join()
