@@ -24,7 +24,9 @@ class Dropper:
         self._loses = answers
 
     def close(self) -> None:
-        for each in (self._door, *self._open):
+        _end(self._door)
+        self._threads[0].join()  # whoever came in at the last moment is among the open ones
+        for each in self._open:
             _end(each)
         for thread in self._threads:
             thread.join()
