@@ -29,9 +29,10 @@ class Counter:
 
     def close(self) -> None:
         """Close whatever is open."""
-        for each in (self._door, *self._open):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        _end(self._door)
+        self._threads[0].join()  # whoever came in at the last moment is among the open ones
+        for each in self._open:
+            _end(each)
         for thread in self._threads:
             thread.join()
         for each in (self._door, *self._open):
@@ -85,3 +86,8 @@ def counted(dsn: str) -> Iterator[Counter]:
     finally:
         counter.close()
         shutil.rmtree(folder)
+
+
+def _end(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
