@@ -97,6 +97,7 @@ def windows(pace: Pace) -> dict[str, tuple[int, timedelta]]:
     }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("pace", PACES.values(), ids=PACES)
 def test_every_table_stays_bounded(conn: Conn, pace: Pace) -> None:
     sizes: list[dict[str, int]] = []
