@@ -6,6 +6,7 @@ pytest_plugins = [
     "fix_server",
     "fix_database",
     "fix_world",
+    "fix_channels",
     "fix_bouncer",
     "fix_explained",
     "fix_cli",

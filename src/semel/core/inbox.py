@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from semel.core.call import Call, nothing
-from semel.core.text import dump
+from semel.core.text import dump, dump_bytes
 from semel.model import Accepted
 
 if TYPE_CHECKING:
@@ -48,25 +48,27 @@ def event_accept(
     """
     bodies = list(dict.fromkeys(offer.body for offer in offers))
     index = {body: n for n, body in enumerate(bodies)}
-    events = [{**offered(offer), "body": index[offer.body]} for offer in offers]
-    args = (project, dump(events), bodies, memory, now)
+    events = [offered(offer) for offer in offers]
+    for event, offer in zip(events, offers, strict=True):
+        event["body"] = index[offer.body]
+    args = (project, dump(events), dump_bytes(bodies), memory, now)
     if patient:
         return Call(
             "select verdict, event_id, run_id, reason"
-            " from semel.event_accept(%s, %s, %s::bytea[], %s, %s)",
+            " from semel.event_accept(%s, %s, %s::text::bytea[], %s, %s)",
             args,
             _accepted,
         )
     return Call(
         "select verdict, event_id, run_id, reason"
-        " from semel.event_gather(%s, %s, %s::bytea[], %s, %s)",
+        " from semel.event_gather(%s, %s, %s::text::bytea[], %s, %s)",
         args,
         _accepted,
     )
 
 
 def offered(offer: Offer) -> dict[str, Any]:
-    """*offer* as event_accept reads one, without its body."""
+    """*offer* as event_accept reads one, without its body. What is as usual is left out."""
     event: dict[str, Any] = {
         "source": offer.source,
         "channel": offer.channel,
@@ -74,11 +76,15 @@ def offered(offer: Offer) -> dict[str, Any]:
         "agent": offer.agent,
         "input": offer.input,
         "priority": offer.priority,
-        "compare": offer.compare,
-        "headers": offer.headers,
-        "verdict": offer.verdict,
-        "reason": offer.reason,
     }
+    if offer.compare:
+        event["compare"] = True
+    if offer.headers:
+        event["headers"] = offer.headers
+    if offer.verdict is not None:
+        event["verdict"] = offer.verdict
+    if offer.reason is not None:
+        event["reason"] = offer.reason
     if offer.delay is not None:
         event["delay"] = f"{offer.delay.total_seconds()} seconds"
     if offer.deadline is not None:
@@ -193,17 +199,17 @@ def notification_fold(
             accepted[n - 1] += _accepted([row])
         return accepted
 
-    args = (project, dump(told), [notice.body for notice in notices], now)
+    args = (project, dump(told), dump_bytes([notice.body for notice in notices]), now)
     if patient:
         return Call(
             "select n, verdict, event_id, run_id, reason"
-            " from semel.notification_fold(%s, %s, %s::bytea[], %s)",
+            " from semel.notification_fold(%s, %s, %s::text::bytea[], %s)",
             args,
             read,
         )
     return Call(
         "select n, verdict, event_id, run_id, reason"
-        " from semel.notification_gather(%s, %s, %s::bytea[], %s)",
+        " from semel.notification_gather(%s, %s, %s::text::bytea[], %s)",
         args,
         read,
     )

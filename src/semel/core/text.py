@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from semel.errors import BadRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from semel.model import Json
 
 #: How many arrays and objects may stand inside one another.
@@ -40,6 +42,11 @@ def dump(value: Any) -> str:
     except UnicodeEncodeError as lone:
         raise ValueError("a string in it has half of a surrogate pair") from lone
     return text
+
+
+def dump_bytes(values: Iterable[bytes]) -> str:
+    """*values* as the text of a bytea[]: a list costs psycopg a Python loop over its dumpers."""
+    return "{" + ",".join(['"\\\\x' + value.hex() + '"' for value in values]) + "}"
 
 
 def settled(value: Any) -> Any:

@@ -13,7 +13,7 @@ create or replace function semel.run_spawn(
 ) returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_large boolean := octet_length(p_input::text) > 1024;
+    v_large boolean := semel.input_is_large(p_input);
 begin
     perform semel.agent_require(p_agent);
     if p_priority not between 0 and 9 or p_max_attempts < 1 then

@@ -52,6 +52,8 @@ declare
     v_joins   text[];
     v_ord     int[];
     v_at      uuid[];
+    v_keyed   int;      -- events that are remembered by a key
+    v_timed   boolean;  -- some are due later, or have a deadline
     v_pass    boolean;
     v_old     record;
 begin
@@ -73,12 +75,10 @@ begin
             (e.v ->> 'max_attempts')::int,
             case when (e.v ->> 'compare')::boolean then semel.input_digest(e.v ->> 'agent', e.v -> 'input')
                  when e.v ->> 'content' is not null then semel.event_key(e.v ->> 'source', e.v ->> 'content') end,
-            case when e.v ->> 'verdict' is null
-                 then semel.event_key(i.source, i.id) end,
-            (e.v ->> 'body')::int, coalesce(e.v -> 'headers', '{}'),
-            case when e.v ->> 'verdict' is null then i.event_id end,
-            case when e.v ->> 'verdict' is null and e.v ->> 'agent' is not null then semel.uuid_at(v_real) end
+            case when i.event_id is not null then semel.event_key(e.v ->> 'source', i.id) end,
+            (e.v ->> 'body')::int, coalesce(e.v -> 'headers', '{}'), i.event_id, i.run_id
         )::semel.offer order by e.n),
+        array_agg(i.event_id order by e.n), array_agg(i.run_id order by e.n), count(i.event_id),
         array_agg(coalesce(e.v ->> 'verdict', 'new') order by e.n),
         array_agg(coalesce(e.v ->> 'reason', case when e.v ->> 'id' is null then 'no identity was given'
                                                   else 'first sighting of this id' end) order by e.n),
@@ -88,10 +88,16 @@ begin
         array_agg(case when coalesce(e.v ->> 'correlation', '') <> '' and e.v ->> 'unique' is null
                             and semel.agent_joins(p_project, e.v ->> 'agent')
                        then semel.correlation_key(e.v ->> 'source', e.v ->> 'correlation') end order by e.n)
-    into v_offer, v_verdict, v_reason, v_due, v_until, v_unique, v_joins
+    into v_offer, v_event, v_run, v_keyed, v_verdict, v_reason, v_due, v_until, v_unique, v_joins
     from jsonb_array_elements(v_events) with ordinality as e(v, n)
-    cross join lateral (select u.event_id, e.v ->> 'source' as source, coalesce(e.v ->> 'id', 'semel:' || u.event_id) as id
-                        from (select semel.uuid_at(v_now) as event_id where e.n > 0) as u offset 0) as i;
+    cross join lateral (select u.event_id, u.run_id, coalesce(e.v ->> 'id', 'semel:' || u.event_id) as id
+                        from (select case when e.v ->> 'verdict' is null then semel.uuid_at(v_now) end as event_id,
+                                     case when e.v ->> 'verdict' is null and e.v ->> 'agent' is not null
+                                          then semel.uuid_at(v_real) end as run_id) as u offset 0) as i;
+    v_timed := array_remove(v_due, null) <> '{}' or array_remove(v_until, null) <> '{}';
+    if array_remove(v_unique, null) = '{}' then
+        v_unique := null;
+    end if;
     if array_remove(v_joins, null) = '{}' then
         v_joins := null;
     end if;
@@ -111,13 +117,9 @@ begin
     )
     select coalesce(array_agg(fresh.event_id), '{}') into v_new from fresh;
 
-    select array_agg(o.event_id order by o.ord), array_agg(o.run_id order by o.ord)
-    into v_event, v_run from unnest(v_offer) as o;
-
     -- Whoever did not insert meets a committed row (or one of its own batch): lock, then judge.
     -- First arrivals of each key go before the others, which see what those left.
-    if exists (select from unnest(v_offer) as o
-               where o.dedupe_key is not null and o.event_id <> all (v_new)) then
+    if cardinality(v_new) < v_keyed then
         foreach v_pass in array array[true, false] loop
             for v_old in
                 select o.ord, o.dedupe_key, o.event_id as new_event, o.run_id as new_run, o.input_digest as new_digest,
@@ -178,13 +180,15 @@ begin
     where v_verdict[o.ord] = 'new' and o.run_id is not null and v_due[o.ord] is null and v_until[o.ord] is null
       and v_unique[o.ord] is null and v_joins[o.ord] is null
     having count(*) > 0;
-    perform semel.run_create(p_project, array[o.run_id], array[o.agent], array[o.input], array[o.priority],
-        array[o.max_attempts], array[o.source], array[o.event_id], v_due[o.ord], v_until[o.ord])
-    from unnest(v_offer) as o
-    where v_verdict[o.ord] = 'new' and o.run_id is not null
-      and (v_due[o.ord] is not null or v_until[o.ord] is not null) and v_unique[o.ord] is null
-      and v_joins[o.ord] is null;
-    if exists (select from unnest(v_unique) as u(held) where u.held is not null) then
+    if v_timed then
+        perform semel.run_create(p_project, array[o.run_id], array[o.agent], array[o.input], array[o.priority],
+            array[o.max_attempts], array[o.source], array[o.event_id], v_due[o.ord], v_until[o.ord])
+        from unnest(v_offer) as o
+        where v_verdict[o.ord] = 'new' and o.run_id is not null
+          and (v_due[o.ord] is not null or v_until[o.ord] is not null) and v_unique[o.ord] is null
+          and v_joins[o.ord] is null;
+    end if;
+    if v_unique is not null then
         -- One after the other: whether a key is free shows only when its run is inserted.
         for v_old in
             select o.*, j.run_id as live_run, j.event_id as live_event
@@ -239,8 +243,8 @@ begin
     from unnest(v_offer) as o cross join lateral (select p_bodies[o.body + 1] as content) as b;
 
     return query
-        select o.ord, v_verdict[o.ord], v_event[o.ord], v_run[o.ord], v_reason[o.ord]
-        from unnest(v_offer) as o order by o.ord;
+        select x.n::int, x.verdict, x.event, x.run, x.reason
+        from unnest(v_verdict, v_event, v_run, v_reason) with ordinality as x(verdict, event, run, reason, n);
 end
 $$;
 

@@ -14,7 +14,7 @@
 -- Judge and keep notifications, a few arrays at a time: the work of each statement is shared. The
 -- correlation key of one is its groupKey: where the agent joins, its events join the group's live run.
 -- p_notifications: JSON array of {source, agent, envelope, alerts, headers, grace, run_on, unit,
---   priority}, as the arguments of alert_accept. p_bodies: their bytes, in the same order.
+--   priority, reminder}, as the arguments of alert_accept. p_bodies: their bytes, in the same order.
 -- No alert may stand in two of them: the second would be judged by what was before the first.
 -- At most 256. Answers a row for each event, or for each notification that makes none; n and ord from 1.
 create or replace function semel.notification_fold(
@@ -44,6 +44,8 @@ declare
     v_envelope jsonb[];
     v_digest   bytea[];
     v_joins    text[];   -- null: its agent does not join
+    v_reminder interval[];  -- null: reminders are counted only
+    v_more     text[];   -- said besides the reason
     -- Of each alert.
     v_n        int[];
     v_source   text[];
@@ -94,8 +96,9 @@ begin
         array_agg(t.v -> 'headers' order by t.k), array_agg(t.v -> 'envelope' order by t.k),
         array_agg(sha256(p_bodies[t.k]) order by t.k),
         array_agg(case when t.v -> 'envelope' ->> 'groupKey' <> '' and semel.agent_joins(p_project, t.v ->> 'agent')
-                       then semel.correlation_key(t.v ->> 'source', t.v -> 'envelope' ->> 'groupKey') end order by t.k)
-    into v_from, v_agent, v_grace, v_run_on, v_unit, v_priority, v_headers, v_envelope, v_digest, v_joins
+                       then semel.correlation_key(t.v ->> 'source', t.v -> 'envelope' ->> 'groupKey') end order by t.k),
+        array_agg((t.v ->> 'reminder')::interval order by t.k), array_agg(semel.notification_more(t.v -> 'envelope') order by t.k)
+    into v_from, v_agent, v_grace, v_run_on, v_unit, v_priority, v_headers, v_envelope, v_digest, v_joins, v_reminder, v_more
     from jsonb_array_elements(v_told) with ordinality as t(v, k);
 
     select array_agg(a.k), array_agg(a.source), array_agg(a.fingerprint), array_agg(a.status),
@@ -129,7 +132,8 @@ begin
             case
                 when f.event_key = '' then case a.status when 'firing' then 'fired' else 'orphaned' end
                 when a.status = 'firing' and f.status = 'firing' then
-                    case when a.starts_ns > f.starts_ns + c_same_start then 'superseded' end
+                    case when a.starts_ns > f.starts_ns + c_same_start then 'superseded'
+                         when v_now - f.changed_at >= v_reminder[a.n] and not r.lives then 'reminded' end
                 when f.status = 'firing' then
                     case when a.starts_ns >= f.starts_ns - c_same_start then 'resolved' end
                 when a.status = 'firing' then
@@ -152,12 +156,15 @@ begin
         -- What began before the stored end cannot be an episode after it: a peer stamped it.
         cross join lateral (select abs(a.starts_ns - f.starts_ns) <= c_same_start
             and a.starts_ns <= greatest(f.starts_ns, f.ends_ns) as same) as s
+        -- Who is still at it needs no reminder. Asked only where one would be an event.
+        cross join lateral (select v_reminder[a.n] is not null and exists (
+            select from semel.run as o where o.project_id = p_project and o.run_id = f.run_id) as lives) as r
     ), alert as (
         select array_agg(j.n order by j.i) as n, array_agg(j.source order by j.i) as source,
             array_agg(j.fingerprint order by j.i) as print, array_agg(j.status order by j.i) as status,
             array_agg(j.starts_ns order by j.i) as starts, array_agg(j.ends_ns order by j.i) as ends,
             array_agg(j.alert order by j.i) as alert, array_agg(j.change order by j.i) as change,
-            array_agg(case when j.change = 'resolved' then j.episode else gen_random_uuid() end order by j.i) as episode,
+            array_agg(case when j.change in ('resolved', 'reminded') then j.episode else gen_random_uuid() end order by j.i) as episode,
             array_agg(j.run_id order by j.i) as run,
             array_agg(case when v_unit[j.n] = 'alert' then j.i else -j.n end order by j.i) as at
         from judged as j
@@ -187,6 +194,7 @@ begin
     into v_n, v_source, v_print, v_status, v_starts, v_ends, v_alert, v_change, v_episode, v_run, v_at,
         u_n, u_verdict, u_reason, u_event, u_run, u_key
     from alert as a cross join seen as s;
+    u_reason := array(select x.reason || v_more[x.n] from unnest(u_n, u_reason) with ordinality as x(n, reason, k) order by x.k);
 
     -- An event of each notification for all that it changes, or one for each changed alert.
     with change as (
@@ -196,11 +204,12 @@ begin
         where x.change <> 'late'
     ), event as (
         select c.at, c.n, row_number() over (partition by c.n order by min(c.fingerprint))::int as ord,
-            bool_or(c.change in ('fired', 'superseded', 'confirmed')) or v_run_on[c.n] = 'firing+resolved' as wants_run,
+            bool_or(c.change in ('fired', 'superseded', 'confirmed', 'reminded')) or v_run_on[c.n] = 'firing+resolved' as wants_run,
             (array_agg(c.run_id order by c.nth) filter (where c.run_id is not null))[1] as told_run,
             semel.parts_digest(variadic array[c.source] || array_agg(part.part order by c.nth, part.k)) as digest,
             string_agg(format('alert %s %s', c.fingerprint, case c.change
                 when 'fired' then 'fires' when 'superseded' then 'fires anew' when 'resolved' then 'is resolved'
+                when 'reminded' then 'still fires'
                 when 'confirmed' then 'fired within the grace and is resolved'
                 else 'is resolved, its firing was never seen' end), ', ' order by c.nth)
                 filter (where c.nth <= 5 and part.k = 1) as why,
@@ -208,13 +217,15 @@ begin
                 'status', case when bool_or(c.status = 'firing') then 'firing' else 'resolved' end,
                 'alerts', jsonb_agg(c.alert order by c.nth) filter (where part.k = 1)) as input
         from change as c
-        cross join lateral (values (1, c.fingerprint), (2, c.episode::text), (3, c.status)) as part(k, part)
+        -- An episode has one firing and one resolution, and as many reminders as there are moments.
+        cross join lateral (values (1, c.fingerprint), (2, c.episode::text),
+            (3, case c.change when 'reminded' then 'reminded ' || extract(epoch from v_now) else c.status end)) as part(k, part)
         group by c.at, c.n, c.source
     )
     select array_agg(e.n), array_agg(e.ord), array_agg(e.at), array_agg(semel.uuid_at(v_now)),
         array_agg(case when e.wants_run and v_agent[e.n] is not null then semel.uuid_at(v_real) else e.told_run end),
         array_agg(e.wants_run), array_agg('am1:' || encode(e.digest, 'hex')),
-        array_agg(semel.event_key(v_from[e.n], 'am1:' || encode(e.digest, 'hex'))), array_agg(e.why), array_agg(e.input)
+        array_agg(semel.event_key(v_from[e.n], 'am1:' || encode(e.digest, 'hex'))), array_agg(e.why || v_more[e.n]), array_agg(e.input)
     into e_n, e_ord, e_at, e_event, e_run, e_wants, e_name, e_key, e_why, e_input
     from event as e;
 
@@ -272,7 +283,7 @@ begin
         seen_digest = v_digest[x.n],
         starts_ns = case
             when x.change = 'late' then f.starts_ns
-            when x.change = 'resolved' or x.change is null and x.status = f.status then least(f.starts_ns, x.starts_ns)
+            when x.change in ('resolved', 'reminded') or x.change is null and x.status = f.status then least(f.starts_ns, x.starts_ns)
             when x.change is null then f.starts_ns
             else x.starts_ns end,
         status = case when x.event_id is null then f.status else x.status end,
@@ -298,7 +309,7 @@ begin
         select p_project, c.run_id, e.event_id, min(c.change), jsonb_agg(c.alert order by c.fingerprint), v_now
         from unnest(v_print, v_alert, v_change, v_run, v_at) as c(fingerprint, alert, change, run_id, at)
         join unnest(e_at, e_event) as e(at, event_id) on e.at = c.at
-        where c.change in ('resolved', 'superseded') and c.run_id is not null
+        where c.change in ('resolved', 'superseded', 'reminded') and c.run_id is not null
         group by c.run_id, e.event_id
         -- It joined that very run: what it says of it tells more.
         on conflict on constraint event_link_pkey do update set
@@ -331,6 +342,15 @@ begin
         from unnest(u_n, u_verdict, u_event, u_run, u_reason) as u(n, verdict, event_id, run_id, reason)
         order by 1, 2;
 end
+$$;
+
+-- What an envelope says of the notification beside its alerts, to stand behind the reason of its verdict.
+create or replace function semel.notification_more(p_envelope jsonb) returns text
+language sql immutable set search_path = pg_catalog as $$
+    select case when p_envelope ->> 'notification_reason' = 'semel reconcile' then '; the reconcile poll saw it' else '' end
+        || case when jsonb_typeof(p_envelope -> 'truncatedAlerts') = 'number' and p_envelope -> 'truncatedAlerts' > '0'
+           then format('; Alertmanager cut %s alerts off, of which nothing is known: set its max_alerts to 0',
+                       left(p_envelope ->> 'truncatedAlerts', 20)) else '' end
 $$;
 
 -- notification_fold for strangers' notifications: no lock is waited for longer than half a second,

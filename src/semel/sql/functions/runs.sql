@@ -13,8 +13,15 @@
 --   holds; writes of the holder wait.
 -- Clock: p_now, or the server's, read once.
 
+-- Whether an input, or all of a batch together, is more than a transition should copy each time: it
+-- is kept apart. Inlined: no search_path is fixed, every name is qualified.
+create or replace function semel.input_is_large(p_input anyelement) returns boolean
+language sql stable parallel safe as $$
+    select pg_catalog.pg_column_size(p_input) > 1024
+$$;
+
 -- Insert live runs, ready now or due at p_due; answers how many, which is less than asked only when
--- a live run of the agent holds p_unique. Internal: ids and times come from the caller.
+-- a live run of the agent holds p_unique (then one run is asked for). Internal: ids and times come from the caller.
 create or replace function semel.run_create(
     p_project text, p_runs uuid[], p_agents text[], p_inputs jsonb[], p_priorities int[],
     p_max_attempts int[], p_sources text[], p_events uuid[],
@@ -39,25 +46,29 @@ begin
                 hint = 'A priority is 0 (last) to 9 (first); max_attempts is at least 1.';
         end if;
     end loop;
-    with asked as materialized (
-        -- A larger input would be copied by each transition: it is kept apart.
-        select x.*, octet_length(x.input::text) > 1024 as large
+    if p_unique is null then
+        insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
+            ready_at, due_at, deadline_at, input, source, event_id, created_at)
+        select p_project, x.run_id, x.agent, 'PENDING', semel.run_lane('PENDING', x.priority, false), x.priority,
+            x.attempts, case when p_due is null then v_now end, p_due, p_deadline,
+            case when not semel.input_is_large(x.input) then x.input end, x.source, x.event_id, v_now
         from unnest(p_runs, p_agents, p_inputs, p_priorities, p_max_attempts, p_sources, p_events)
-            as x(run_id, agent, input, priority, attempts, source, event_id)
-    ), made as (
+            as x(run_id, agent, input, priority, attempts, source, event_id);
+    else
+        -- One run. Whoever cannot conflict is spared this: each row would be written speculatively.
         insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
             ready_at, due_at, deadline_at, unique_key, input, source, event_id, created_at)
-        select p_project, a.run_id, a.agent, 'PENDING', semel.run_lane('PENDING', a.priority, false), a.priority,
-            a.attempts, case when p_due is null then v_now end, p_due, p_deadline, p_unique,
-            case when not a.large then a.input end, a.source, a.event_id, v_now
-        from asked as a
-        on conflict (project_id, agent, unique_key) where unique_key is not null do nothing
-        returning run_id
-    ), kept as (
+        values (p_project, p_runs[1], p_agents[1], 'PENDING', semel.run_lane('PENDING', p_priorities[1], false),
+            p_priorities[1], p_max_attempts[1], case when p_due is null then v_now end, p_due, p_deadline, p_unique,
+            case when not semel.input_is_large(p_inputs[1]) then p_inputs[1] end, p_sources[1], p_events[1], v_now)
+        on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
+    end if;
+    get diagnostics v_made = row_count;
+    if v_made > 0 and semel.input_is_large(p_inputs) then
         insert into semel.run_input (project_id, run_id, input)
-        select p_project, a.run_id, a.input from asked as a join made as m on m.run_id = a.run_id where a.large
-    )
-    select count(*) into v_made from made;
+        select p_project, x.run_id, x.input from unnest(p_runs, p_inputs) as x(run_id, input)
+        where semel.input_is_large(x.input);
+    end if;
     return v_made;
 end
 $$;

@@ -132,9 +132,11 @@ begin
 end
 $$;
 
--- Close the episodes of alerts that nobody has spoken of for p_after; answers how many.
+-- Close the episodes of alerts that nobody has spoken of for p_after; answers how many. Of the sources
+-- p_only, or of all but p_but.
 create or replace function semel.fold_stale(
-    p_project text, p_after interval default '30 days', p_limit int default 1000, p_now timestamptz default null
+    p_project text, p_after interval default '30 days', p_limit int default 1000, p_now timestamptz default null,
+    p_only text[] default null, p_but text[] default '{}'
 ) returns int
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -145,6 +147,7 @@ begin
     with stale as materialized (
         select f.source, f.fingerprint from semel.fold as f
         where f.project_id = p_project and f.status = 'firing' and f.seen_at <= v_now - p_after
+          and (p_only is null or f.source = any (p_only)) and f.source <> all (p_but)
         order by f.source, f.fingerprint limit p_limit
         for update skip locked
     ), closed as (
