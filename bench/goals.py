@@ -35,6 +35,9 @@ GOALS = (
     Goal("event_accept", 2.0, BEST),
     Goal("HTTP api", 2.0, "route"),
     Goal("HTTP alertmanager", 2.0, "route"),
+    Goal("HTTP github", 2.0, "route"),
+    Goal("HTTP github", 1.0, "route", unit="p99_ms", at_most=True, shown="p99"),
+    Goal("HTTP github again", 1.0, "HTTP github"),
     Goal("pick-up p50", 1.5, "pgqueuer", unit="ms", at_most=True),
     Goal("pick-up p99", 1.5, "pgqueuer", unit="ms", at_most=True),
     Goal("steps", 3.0, "dbos"),
@@ -140,7 +143,7 @@ def _figures(measured: Measured, goal: Goal) -> Figures | None:
         peers = [row.values for _, row in measured.rows("enqueue", goal.unit)]
         rounds = [max(values) for values in zip(*peers, strict=False)]
         theirs = Figures(tuple(rounds)) if rounds else None
-    elif goal.against.startswith("drain"):
+    elif goal.against.startswith(("drain", "HTTP")):
         theirs = measured.figures(goal.against, "semel", goal.unit)
     else:
         theirs = measured.figures(goal.what, goal.against, goal.unit)

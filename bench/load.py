@@ -5,10 +5,13 @@ Load: post events over keep-alive connections as fast as they are answered.
 
 A process of its own, and as little Python for each request as there can be: what is measured is
 the server. Every answer must be a success; each event is a new one. Answers JSON: rate, p50_ms,
-p99_ms, and the count of each status.
+p99_ms, and the count of each status. KIND is api, alertmanager, or github, whose events are signed
+with SECRET; "github again" sends each of AGAIN events many times.
 """
 
 import asyncio
+import hashlib
+import hmac
 import json
 import sys
 import time
@@ -23,6 +26,8 @@ PAYLOAD = (
     '{"i":%d,"p":{"kind":1,'
     '"message":"somebody has to look at this, and it had better be soon"}}'
 )
+SECRET = b"it is signed with this"
+AGAIN = 100
 #: One firing alert, as Alertmanager 0.28 posts a group of one.
 ALERT = (
     '{"version":"4","groupKey":"{}:{alertname=\\"A%(id)s\\"}","truncatedAlerts":0,"status":"firing",'
@@ -39,12 +44,24 @@ def requests(kind: str, head: str) -> Callable[[int], bytes]:
     born = time.time_ns() & 0xFFFFFFFF
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
 
+    def signed(n: int) -> bytes:
+        if kind == "github again":
+            n %= AGAIN
+        # The same content within minutes would be taken for the same event, whatever its id.
+        body = (PAYLOAD % (born % 10**6 * 10**7 + n)).encode()
+        mac = hmac.digest(SECRET, body, hashlib.sha256).hex()
+        key = f"{born:08x}-0000-4000-8000-{n:012x}"
+        return (
+            f"{head}X-GitHub-Event: issues\r\nX-GitHub-Delivery: {key}\r\n"
+            f"X-Hub-Signature-256: sha256={mac}\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
+
     def request(n: int) -> bytes:
         key = f"{born:08x}{n:08x}"
         body = ALERT % {"id": key, "at": at} if kind == "alertmanager" else PAYLOAD % n
         return f"{head}Idempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
-    return request
+    return signed if kind.startswith("github") else request
 
 
 class Connection(asyncio.Protocol):

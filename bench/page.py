@@ -121,7 +121,7 @@ _SECTIONS = (
     ),
     (
         "Events over HTTP, 32 connections, requests a second",
-        ("HTTP api", "HTTP alertmanager"),
+        ("HTTP api", "HTTP alertmanager", "HTTP github", "HTTP github again"),
         "rate",
         ("p50_ms", "p99_ms"),
     ),
