@@ -9,7 +9,8 @@
 -- Clock: p_now, the sightings' clock of event_accept.
 
 -- p_events with the id of each known content in place of its own, which is kept as member told.
--- Those of one call that share a content share the first one's id.
+-- Those of one call that share a content share the first one's id. Its window moves by a second at
+-- least: an index walks it, and a flood of one content would write there each time.
 create or replace function semel.content_resolve(
     p_project text, p_events jsonb, p_memory interval, p_now timestamptz
 ) returns jsonb
@@ -30,7 +31,8 @@ begin
         select p_project, f.content_key, f.id, f.kept_until from first as f order by f.content_key
         on conflict on constraint content_pkey do update set
             provider_event_id = case when c.kept_until <= p_now then excluded.provider_event_id else c.provider_event_id end,
-            kept_until = greatest(c.kept_until, excluded.kept_until)
+            kept_until = case when excluded.kept_until > c.kept_until + interval '1 second' then excluded.kept_until
+                              else c.kept_until end
         returning c.content_key, c.provider_event_id
     )
     select jsonb_agg(case when k.provider_event_id is null then e.v

@@ -54,6 +54,7 @@ declare
     v_at      uuid[];
     v_keyed   int;      -- events that are remembered by a key
     v_timed   boolean;  -- some are due later, or have a deadline
+    v_judged  int;      -- of them: inserted, or met
     v_pass    boolean;
     v_old     record;
 begin
@@ -119,18 +120,20 @@ begin
 
     -- Whoever did not insert meets a committed row (or one of its own batch): lock, then judge.
     -- First arrivals of each key go before the others, which see what those left.
-    if cardinality(v_new) < v_keyed then
+    v_judged := cardinality(v_new);
+    if v_judged < v_keyed then
         foreach v_pass in array array[true, false] loop
             for v_old in
                 select o.ord, o.dedupe_key, o.event_id as new_event, o.run_id as new_run, o.input_digest as new_digest,
                        d.event_id, d.run_id, d.input_digest, d.last_seen_at
-                from unnest(v_offer) as o
+                from (select u.*, u.ord = min(u.ord) over (partition by u.dedupe_key) as is_first
+                      from unnest(v_offer) as u) as o
                 join semel.dedupe as d on d.project_id = p_project and d.dedupe_key = o.dedupe_key
-                where o.event_id <> all (v_new)
-                  and v_pass = (o.ord = (select min(f.ord) from unnest(v_offer) as f where f.dedupe_key = o.dedupe_key))
+                where o.event_id <> all (v_new) and o.is_first = v_pass
                 order by o.dedupe_key, o.ord
                 for update of d
             loop
+                v_judged := v_judged + 1;
                 if v_old.last_seen_at + p_memory <= v_now then
                     update semel.dedupe as d set
                         event_id = v_old.new_event, run_id = v_old.new_run, input_digest = v_old.new_digest,
@@ -153,6 +156,7 @@ begin
                     where d.project_id = p_project and d.dedupe_key = v_old.dedupe_key;
                 end if;
             end loop;
+            exit when v_judged = v_keyed;
         end loop;
         -- A key that is neither ours nor there was purged in between: only a new snapshot can tell.
         if exists (select from unnest(v_offer) as o
@@ -237,7 +241,7 @@ begin
     insert into semel.delivery (project_id, delivery_id, received_at, source, channel_type, verdict, reason,
         provider_event_id, event_id, run_id, body_digest, body, headers)
     select p_project, semel.uuid_at(v_real), v_now, o.source, o.channel_type, v_verdict[o.ord], v_reason[o.ord],
-        case when o.dedupe_key is not null then coalesce(v_told[o.ord], o.provider_event_id) end, v_event[o.ord], v_run[o.ord],
+        coalesce(v_told[o.ord], o.provider_event_id), v_event[o.ord], v_run[o.ord],
         case when not semel.body_is_small(b.content) then sha256(b.content) end,
         case when semel.body_is_small(b.content) then b.content end, o.headers
     from unnest(v_offer) as o cross join lateral (select p_bodies[o.body + 1] as content) as b;
