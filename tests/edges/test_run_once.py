@@ -5,7 +5,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -21,6 +21,7 @@ from semel.errors import (
     BadKey,
     BadReply,
     BadRequest,
+    DatabaseUnreachable,
     InFlight,
     KeyConflict,
     LegacyUnverifiable,
@@ -105,13 +106,45 @@ def test_a_connection_that_died_in_its_pool_is_replaced(
                 "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
                 " where datname = current_database() and pid <> pg_backend_pid()"
             )
-            for _ in range(20):  # the end of its connection comes to the loop by itself
-                await asyncio.sleep(0.01)
+            for _ in range(20):  # its end has come to the socket; these turns of the loop see it
+                await asyncio.sleep(0)
             answers.append(await semel.run_once(pool, pay, **TOLD))
         await engine.dispose()
         return answers
 
     assert [b"1"] * 2 == [each.body for each in asyncio.run(go())]
+
+
+def test_a_pool_that_has_no_connection_in_time_is_the_database_out_of_reach(dsn: str) -> None:
+    from psycopg_pool import ConnectionPool
+
+    with (
+        ConnectionPool(dsn, min_size=1, max_size=1, timeout=0.05) as pool,
+        pool.connection(),
+        pytest.raises(DatabaseUnreachable) as raised,
+    ):
+        semel.run_once(pool, lambda _mine, op: op.attempts, **TOLD)
+    assert type(raised.value.__cause__).__name__ == "PoolTimeout"
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "asyncpg"])
+def test_a_server_that_nobody_answers_at_is_the_database_out_of_reach(kind: str) -> None:
+    import asyncpg
+
+    async def lend() -> Any:
+        if kind == "asyncpg":
+            return await asyncpg.connect("postgresql://127.0.0.1:1/none")
+        return await psycopg.AsyncConnection.connect("host=127.0.0.1 port=1")
+
+    @asynccontextmanager
+    async def mine() -> Any:
+        yield await lend()
+
+    async def go() -> None:
+        await semel.run_once(mine, lambda _mine, op: op.attempts, attempts=2, **TOLD)
+
+    with pytest.raises(DatabaseUnreachable):
+        asyncio.run(go())
 
 
 def test_engines_sessions_django_and_functions(dsn: str, conn: Conn) -> None:

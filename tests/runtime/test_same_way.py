@@ -302,9 +302,14 @@ def test_what_a_failing_step_cancelled_beside_it_is_cancelled_again(
 ) -> None:
     """Not one error more than the first attempt had, and not one result less."""
     executed: list[Any] = []
+    begun, both = asyncio.Event(), asyncio.Event()
 
     def bad() -> None:
         raise ConnectionError("busy")
+
+    async def slowly() -> None:
+        begun.set()
+        await asyncio.Event().wait()
 
     async def handler(run: Run) -> Any:
         quick: Any = None
@@ -313,7 +318,11 @@ def test_what_a_failing_step_cancelled_beside_it_is_cancelled_again(
             async with asyncio.TaskGroup() as group:
                 group.create_task(fails(run))
                 quick = group.create_task(run.step("quick", executed.append, "quick"))
-                slow = group.create_task(run.step("slow", asyncio.sleep, 60))
+                slow = group.create_task(run.step("slow", slowly))
+                if run.attempt == 1:
+                    await asyncio.wait([quick])
+                    await begun.wait()
+                    both.set()
         except* ConnectionError:
             executed.append([quick.done() and not quick.cancelled(), slow.cancelled()])
         await run.step("instead", executed.append, "instead")
@@ -322,7 +331,7 @@ def test_what_a_failing_step_cancelled_beside_it_is_cancelled_again(
 
     async def fails(run: Run) -> None:
         if run.attempt == 1:
-            await asyncio.sleep(1)
+            await both.wait()
         await run.step("bad", bad)
 
     held = begin(conn)

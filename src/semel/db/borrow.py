@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel.db.execute import on, translated
-from semel.db.ledger.lend import is_busy, lent
+from semel.db.ledger.lend import lending, lent
 from semel.db.transact import answered, atransact
-from semel.errors import BadConfig, DatabaseUnreachable
+from semel.errors import BadConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -54,12 +54,8 @@ class Pool:
                 lent_ = lent(self._pool)
                 if not hasattr(lent_, "__aenter__"):
                     raise BadConfig(f"the pool is not awaited; {_ASYNC}")
-                try:
+                with lending():
                     conn = await stack.enter_async_context(lent_)
-                except Exception as error:
-                    if is_busy(error) or isinstance(error, OSError):
-                        raise DatabaseUnreachable("no connection was to be had") from error
-                    raise
             yield conn
 
     async def run(self, call: Call[T]) -> T:

@@ -8,12 +8,13 @@ whole of it is executed again, after a pause, a few times.
 from __future__ import annotations
 
 import random
+from contextlib import AsyncExitStack, ExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Unpack
 
 from semel.db.execute import translated
 from semel.db.ledger.drive import drive, pause
-from semel.db.ledger.lend import is_busy, lent
+from semel.db.ledger.lend import is_busy, lending, lent
 from semel.db.transact import answered
 from semel.edges.once import Once, OnceOptions
 from semel.edges.told import cause
@@ -57,20 +58,21 @@ def run_once(
         The reply, `op.response()`; an awaitable of it where the pool's connections are awaited.
 
     Raises:
+        DatabaseUnreachable: also where *pool* has no connection in time.
         Exception: as `once`, and whatever *fn* raises.
     """
     settings = {"project": project, "key": key, "operation": operation, **options}
-    lending = lent(pool)
-    asynchronous = hasattr(lending, "__aenter__") and not hasattr(lending, "__enter__")
+    lender = lent(pool)
+    asynchronous = hasattr(lender, "__aenter__") and not hasattr(lender, "__enter__")
     run = _async if asynchronous else _sync
     # Under a key one whose end is not known may be asked for again; without one it may be done.
     again = _AGAIN if key is None else (*_AGAIN, UnknownOutcome)
 
     async def once(first: Any) -> Reply:
-        lending, seconds = first, PAUSE_SECONDS
+        lender, seconds = first, PAUSE_SECONDS
         for attempt in count(1):
             try:
-                return await run(lending, fn, settings)
+                return await run(lender, fn, settings)
             except Exception as error:
                 # Who has waited for a pool in vain is not to wait again.
                 last = attempt >= attempts or is_busy(error.__cause__)
@@ -78,22 +80,26 @@ def run_once(
                     raise
             await pause(seconds * (0.5 + random.random()), asynchronous=asynchronous)  # noqa: S311
             seconds = min(2 * seconds, PAUSE_SECONDS_MAX)
-            lending = lent(pool)
+            lender = lent(pool)
         raise AssertionError
 
-    return once(lending) if asynchronous else drive(once(lending))
+    return once(lender) if asynchronous else drive(once(lender))
 
 
-async def _async(lending: Any, fn: Callable[..., Any], settings: dict[str, Any]) -> Reply:
-    async with lending as conn:
+async def _async(lender: Any, fn: Callable[..., Any], settings: dict[str, Any]) -> Reply:
+    async with AsyncExitStack() as stack:
+        with lending():
+            conn = await stack.enter_async_context(lender)
         async with Once(conn, **settings) as op:
             if op.replay is None:
                 op.returned(await answered(fn(conn, op)))
         return op.response()
 
 
-async def _sync(lending: Any, fn: Callable[..., Any], settings: dict[str, Any]) -> Reply:
-    with lending as conn:
+async def _sync(lender: Any, fn: Callable[..., Any], settings: dict[str, Any]) -> Reply:
+    with ExitStack() as stack:
+        with lending():
+            conn = stack.enter_context(lender)
         with Once(conn, **settings) as op:
             if op.replay is None:
                 op.returned(fn(conn, op))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from semel.db.execute import on
-from semel.db.ledger.driver import Driver, RolledBack, State, Word
+from semel.db.ledger.driver import REACH_SECONDS_MAX, Driver, RolledBack, State, Word
 from semel.db.ledger.literal import bound
 from semel.db.transact import answered
 
@@ -128,4 +128,5 @@ def _way(conn: Any) -> Callable[[], Any] | None:
         database=told.database,
         ssl=told.ssl,
         statement_cache_size=0,
+        timeout=REACH_SECONDS_MAX,
     )

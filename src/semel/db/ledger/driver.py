@@ -33,6 +33,9 @@ T = TypeVar("T")
 State = Literal["idle", "open", "aborted", "ended", "closed"]
 
 
+#: Until another connection is there, unless the program's own say otherwise.
+REACH_SECONDS_MAX = 5
+
 _UNWRITTEN = Call(
     "select pg_catalog.pg_current_xact_id_if_assigned() is null",
     (),

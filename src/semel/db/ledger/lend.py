@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from semel.db.execute import unreachable
+from semel.errors import DatabaseUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 #: Of psycopg_pool; the last one of asyncpg, SQLAlchemy and sockets.
 _BUSY = frozenset({"PoolTimeout", "PoolClosed", "TooManyRequests", "TimeoutError"})
@@ -31,6 +37,23 @@ def lent(pool: Any) -> Any:
         f"{type(pool).__module__}.{type(pool).__qualname__} is no pool Semel knows; pass one of"
         " psycopg_pool, asyncpg or SQLAlchemy, a Django connection, or a function"
     )
+
+
+@contextmanager
+def lending() -> Generator[None, None, None]:
+    """
+    Around the moment when a pool lends a connection.
+
+    Raises:
+        DatabaseUnreachable: it has none, in time or ever, or the server is not to be reached.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = getattr(error, "orig", None) or error  # SQLAlchemy's is around the driver's
+        if is_busy(told) or isinstance(told, OSError) or unreachable(told):
+            raise DatabaseUnreachable("no connection was to be had") from error
+        raise
 
 
 def is_busy(error: BaseException | None) -> bool:

@@ -21,7 +21,7 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from semel.core.call import Call, nothing
 from semel.db.ledger import prepared
-from semel.db.ledger.driver import Driver, RolledBack, State, Word
+from semel.db.ledger.driver import REACH_SECONDS_MAX, Driver, RolledBack, State, Word
 from semel.db.ledger.literal import bound
 from semel.db.ledger.parameter import Unsendable, parameters
 from semel.db.ledger.trip import piped, simple
@@ -219,7 +219,7 @@ class Psycopg(Driver):
 def _known(conn: Any, *, asynchronous: bool) -> Known:
     known = _KNOWN.get(conn)
     if known is None:
-        told = {**conn.info.get_parameters()}
+        told = {"connect_timeout": REACH_SECONDS_MAX, **conn.info.get_parameters()}
         if conn.info.password:
             told["password"] = conn.info.password
         kind: Any = psycopg.AsyncConnection if asynchronous else psycopg.Connection
