@@ -9,6 +9,7 @@ docs; a test holds the four to one another.
     │   ├── TooLarge        E-REQUEST-002   a limit with a name was passed
     │   ├── TooOften        E-REQUEST-003   one address asked for too many things that are not there
     │   ├── BadInput        E-REQUEST-004   an operation's input that has no digest
+    │   ├── UnsupportedMedia E-REQUEST-005   a media type, or a packing, that is not read
     │   └── BadKey          E-IDEMPOTENT-006
     ├── Duplicate           E-IDEMPOTENT-001  (a normal outcome; never raised)
     ├── KeyConflict         E-IDEMPOTENT-002
@@ -56,9 +57,22 @@ docs; a test holds the four to one another.
     ├── NotDrained          E-OPERATION-002  something still executes, or may
     ├── NotALedger          E-OPERATION-003  a table that operations cannot be imported from
     ├── NotReconcilable     E-OPERATION-004  nothing that a person may judge, or not now
+    ├── ToolTimedOut        E-TOOL-001
+    ├── ToolUnknown         E-TOOL-002  started, not answered, and not to be repeated
+    ├── ToolError           E-TOOL-003  the tool's own
+    ├── ToolNotCalled       E-TOOL-004  no such tool, or its server is not there
+    ├── ToolDown            E-TOOL-005  ends an attempt at a call, which is tried again
+    ├── NoSuchCall          E-TOOL-006
+    ├── CallEnded           E-TOOL-007  a second answer, or one that comes too late
+    ├── BadSchedule         E-SCHEDULE-001  it never comes, or says what it cannot
+    ├── NoSuchSchedule      E-SCHEDULE-002
+    ├── ScheduleRefused     E-SCHEDULE-003  whose it is does not allow it
     ├── UnknownSource       E-SOURCE-001
     ├── NotAuthentic        E-SOURCE-002
     ├── Quarantined         E-SOURCE-003
+    ├── AddressRefused      E-SOURCE-004
+    ├── SourceTooOften      E-SOURCE-005
+    ├── SpoolUnfit          E-SPOOL-001     the database is away, and so is room on this disk
     ├── Unauthenticated     E-AUTH-001
     ├── Forbidden           E-AUTH-002
     ├── DatabaseUnreachable E-DB-001
@@ -76,6 +90,7 @@ from semel.errors.base import (
     SemelError,
     TooLarge,
     TooOften,
+    UnsupportedMedia,
 )
 from semel.errors.house import (
     BadConfig,
@@ -85,11 +100,14 @@ from semel.errors.house import (
     SchemaMismatch,
 )
 from semel.errors.inbox import (
+    AddressRefused,
     NoSuchEvent,
     NotAuthentic,
     NotImportable,
     NotReplayable,
     Quarantined,
+    SourceTooOften,
+    SpoolUnfit,
     UnknownSource,
 )
 from semel.errors.ledger import (
@@ -144,8 +162,19 @@ from semel.errors.runs import (
     UnreadableInput,
     WaitTimedOut,
 )
+from semel.errors.schedules import BadSchedule, NoSuchSchedule, ScheduleRefused
+from semel.errors.tools import (
+    CallEnded,
+    NoSuchCall,
+    ToolDown,
+    ToolError,
+    ToolNotCalled,
+    ToolTimedOut,
+    ToolUnknown,
+)
 
 __all__ = [
+    "AddressRefused",
     "ApprovalDecided",
     "ApprovalExpired",
     "ApprovalRejected",
@@ -156,7 +185,9 @@ __all__ = [
     "BadReply",
     "BadRequest",
     "BadResult",
+    "BadSchedule",
     "BadStepResult",
+    "CallEnded",
     "ChildFailed",
     "CursorLost",
     "DatabaseUnreachable",
@@ -177,10 +208,12 @@ __all__ = [
     "NeedsReconcile",
     "NestedStep",
     "NoSuchApproval",
+    "NoSuchCall",
     "NoSuchConsumer",
     "NoSuchEvent",
     "NoSuchOperation",
     "NoSuchRun",
+    "NoSuchSchedule",
     "NotALedger",
     "NotAuthentic",
     "NotDrained",
@@ -193,12 +226,20 @@ __all__ = [
     "ResultNotKept",
     "RunCancelled",
     "RunRefused",
+    "ScheduleRefused",
     "SchemaMismatch",
     "SemelError",
+    "SourceTooOften",
+    "SpoolUnfit",
     "StepFailed",
     "StepInParallel",
     "TooLarge",
     "TooOften",
+    "ToolDown",
+    "ToolError",
+    "ToolNotCalled",
+    "ToolTimedOut",
+    "ToolUnknown",
     "TransactionEnded",
     "TransactionUnfit",
     "Unauthenticated",
@@ -207,6 +248,7 @@ __all__ = [
     "UnknownSource",
     "UnknownUndo",
     "UnreadableInput",
+    "UnsupportedMedia",
     "WaitTimedOut",
     "by_sqlstate",
     "tree",

@@ -30,7 +30,7 @@ class TooLarge(BadRequest):
     sqlstate = "SMQ02"
     http_status = 413
     title = "too large"
-    remedy = "Send less, or raise the limit in semel.toml."
+    remedy = "Send less, or raise the limit: in semel.toml, or where the application sets it."
 
 
 class TooOften(BadRequest):
@@ -42,6 +42,16 @@ class TooOften(BadRequest):
     retryable = True
     title = "too often"
     remedy = "Wait as long as Retry-After says; check that the link was copied whole."
+
+
+class UnsupportedMedia(BadRequest):
+    """The body is of a media type, or packed in a way, that is not read. Nothing was kept."""
+
+    code = "E-REQUEST-005"
+    sqlstate = "SMQ05"
+    http_status = 415
+    title = "unsupported media type"
+    remedy = "Send it as the message says, without Content-Encoding."
 
 
 class BadInput(BadRequest):

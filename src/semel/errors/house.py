@@ -43,6 +43,7 @@ class BadConfig(SemelError):
 
     code = "E-CONFIG-001"
     sqlstate = "SMG01"
+    http_status = 500  # a request can meet it; it is not the client's fault
     exit_code = 2
     title = "impossible setting"
     remedy = "The message names the setting and what it may be."

@@ -55,6 +55,34 @@ class NotAuthentic(SemelError):
     remedy = "Give the sender one of the source's secrets."
 
 
+class AddressRefused(SemelError):
+    """The delivery came from an address that the source takes nothing from. Nothing was kept."""
+
+    code = "E-SOURCE-004"
+    sqlstate = "SMC04"
+    http_status = 403
+    title = "address refused"
+    remedy = (
+        "Add the sender's network to `allow` of the source; behind a proxy, the proxy's to"
+        " [server] trusted_proxies."
+    )
+
+
+class SourceTooOften(SemelError):
+    """The source takes no more for now. Nothing was kept; Retry-After says when to come back."""
+
+    code = "E-SOURCE-005"
+    sqlstate = "SMC05"
+    http_status = 429
+    retryable = True
+    title = "rate of the source passed"
+    remedy = "Send it again after Retry-After, or raise `rate` of the source."
+
+    def __init__(self, said: str, *, wait: float = 1.0) -> None:
+        super().__init__(said)
+        self.wait = wait  # seconds
+
+
 class Quarantined(SemelError):
     """Authentic, but unusable: kept raw, shown to the operator, and made no run."""
 
@@ -63,3 +91,14 @@ class Quarantined(SemelError):
     http_status = 200
     title = "quarantined"
     remedy = "`semel event list --verdict quarantined` shows what came and why it is unusable."
+
+
+class SpoolUnfit(SemelError):
+    """The database is away and the spool is full, or its disk fails. Nothing was kept."""
+
+    code = "E-SPOOL-001"
+    sqlstate = "SMK01"
+    http_status = 503
+    retryable = True
+    title = "not spooled"
+    remedy = "`semel doctor` says what is wrong with the spool: its bound, its disk or its folder."
