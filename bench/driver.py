@@ -6,6 +6,7 @@ contestant is installed. The last line it prints is its answer, as JSON.
 
     setup             make the schema in BENCH_DSN
     fill N            a backlog of N jobs, in bulk
+    batch N           N jobs in one transaction, as a program starts many at once; how fast
     work              be a worker until told to stop; the recorder writes to BENCH_OUT
     call N SECONDS    N callers, each enqueues one job after the other, each durable
     pace N RATE       N jobs, RATE in a second; answers when each call began and was committed
@@ -14,6 +15,7 @@ contestant is installed. The last line it prints is its answer, as JSON.
 import asyncio
 import json
 import os
+import resource
 import sys
 import threading
 import time
@@ -86,6 +88,7 @@ def serve(
     fill: Callable[[int], Awaitable[None]],
     work: Callable[[], Awaitable[None]] | None,
     calls: Callable[[int], AbstractAsyncContextManager[Call]],
+    batch: Callable[[int], Awaitable[None]] | None = None,
     run: Callable[..., Any] = uvloop.run,
 ) -> None:
     """
@@ -94,6 +97,7 @@ def serve(
     Args:
         calls: Opens what *n* callers need; yields call(caller, job), which returns once the job
             is durable, and may answer when that was.
+        batch: Jobs 0 to *n* in one transaction; it is timed with its connection.
         run: Runs a coroutine; uvloop for all alike, as its fastest users have it.
     """
     verb, *told = sys.argv[1:]
@@ -102,6 +106,9 @@ def serve(
             answer = run(setup())
         case "fill":
             answer = run(fill(int(told[0])))
+        case "batch":
+            assert batch is not None
+            answer = run(_timed(batch, int(told[0])))
         case "work":
             assert work is not None
             answer = run(work())
@@ -112,6 +119,17 @@ def serve(
         case _:
             sys.exit(f"{verb}: no such verb")
     print(json.dumps(answer), flush=True)
+
+
+async def _timed(batch: Callable[[int], Awaitable[None]], jobs: int) -> dict[str, float]:
+    used, began = time.process_time(), time.perf_counter()
+    await batch(jobs)
+    took = time.perf_counter() - began
+    return {
+        "rate": jobs / took,
+        "cpu_us": (time.process_time() - used) / jobs * 1e6,
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
 
 
 async def _call(

@@ -33,6 +33,7 @@ GOALS = (
     Goal("drain, 1 worker", 1.0, "graphile"),
     Goal("semel.start", 1.2, BEST),
     Goal("event_accept", 2.0, BEST),
+    Goal("a batch of 100,000", 1.0, "pgqueuer"),
     Goal("HTTP api", 2.0, "route"),
     Goal("HTTP alertmanager", 2.0, "route"),
     Goal("HTTP github", 2.0, "route"),

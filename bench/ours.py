@@ -67,6 +67,13 @@ async def fill(jobs: int) -> None:
             )
 
 
+async def batch(jobs: int) -> None:
+    """`semel.start_many` on a connection in autocommit, its inputs made as they are asked for."""
+    async with await psycopg.AsyncConnection.connect(driver.DSN, autocommit=True) as conn:
+        inputs = ({"i": job, "p": driver.PAYLOAD} for job in range(jobs))
+        await semel.start_many(conn, project=PROJECT, agent=AGENT, inputs=inputs)
+
+
 class Timed(psycopg.AsyncConnection[Any]):
     """Notes when its first statement since `reset` was answered: `start` rings a bell after it."""
 
@@ -137,4 +144,4 @@ if __name__ == "__main__" and sys.argv[1] == "accept":
     print(json.dumps(uvloop.run(accept(int(sys.argv[2]), int(sys.argv[3])))))
 elif __name__ == "__main__":
     offered = accepts if os.environ.get("BENCH_CALL") == "accept" else calls
-    driver.serve(setup=setup, fill=fill, work=None, calls=offered)
+    driver.serve(setup=setup, fill=fill, work=None, calls=offered, batch=batch)

@@ -120,6 +120,12 @@ _SECTIONS = (
         ("p50_ms", "p99_ms", "wal_bytes"),
     ),
     (
+        "A batch of 100,000 started by one program, runs a second",
+        ("a batch of 100,000",),
+        "rate",
+        ("cpu_us", "wal_bytes", "rss_mb"),
+    ),
+    (
         "Events over HTTP, 32 connections, requests a second",
         ("HTTP api", "HTTP alertmanager", "HTTP github", "HTTP github again"),
         "rate",

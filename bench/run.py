@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import contestants
+from batch import batch
 from calls import accepts, calls
 from contestants import HERE, OURS, PEERS, VENV, Contestant
 from cost import cost
@@ -37,7 +38,18 @@ from server import Server, throwaway
 
 from durable import resume, steps
 
-PARTS = ("drain", "calls", "ingest", "pickup", "durable", "pinned", "cost", "digest", "idle")
+PARTS = (
+    "drain",
+    "calls",
+    "batch",
+    "ingest",
+    "pickup",
+    "durable",
+    "pinned",
+    "cost",
+    "digest",
+    "idle",
+)
 ROUNDS = 5
 #: Enough for the fixed part of WAL to be little, as it is in a real day.
 COST_RUNS = 20_000
@@ -74,6 +86,11 @@ class Bench:
             what = "semel.start" if who is OURS else "enqueue"
             self._add(what, who, calls, self._server, who, seconds=self._seconds)
         self._add("event_accept", OURS, accepts, self._server, OURS, seconds=self._seconds)
+
+    def batch(self, turn: int) -> None:
+        """A hundred thousand whatever the run: it is a batch's size that is in question."""
+        for who in turned([OURS, *(p for p in self._peers if p.name == "pgqueuer")], turn):
+            self._add("a batch of 100,000", who, batch, self._server, who, jobs=100_000)
 
     def ingest(self, turn: int) -> None:
         for kind in KINDS:

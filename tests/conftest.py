@@ -6,6 +6,7 @@ pytest_plugins = [
     "fix_server",
     "fix_database",
     "fix_world",
+    "fix_serving",
     "fix_channels",
     "fix_bouncer",
     "fix_explained",
@@ -13,6 +14,7 @@ pytest_plugins = [
     "fix_tally",
     "fix_rest",
     "fix_node",
+    "fix_tools",
 ]
 
 # Whoever starts the suite in a shell's background has SIGINT ignored, and so would every program

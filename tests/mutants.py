@@ -34,14 +34,18 @@ ROOT = Path(__file__).parent.parent
 #: In the order of their speed.
 SUITE = [
     "tests/sql/test_alerts.py",
+    "tests/sql/test_alert_policies.py",
+    "tests/sql/test_alert_polls.py",
     "tests/sql/test_notifications.py",
     "tests/sql/test_runs.py",
     "tests/sql/test_starts.py",
+    "tests/sql/test_sources.py",
     "tests/sql/test_transitions.py",
     "tests/sql/test_versions.py",
     "tests/sql/test_correlation.py",
     "tests/races/test_moving_runs.py",
     "tests/sql/test_contents.py",
+    "tests/sql/test_spools.py",
     "tests/sql/test_retention.py",
     "tests/races/test_runs.py",
     "tests/races/test_inbox.py",
@@ -58,7 +62,7 @@ SUITE = [
     "tests/sql/test_plans.py",
 ]
 #: What sees most of a mutant of the inbox, or of a durable run, and goes first there.
-INBOX = [path for path in SUITE if any(w in path for w in ("inbox", "alerts", "notifications"))]
+INBOX = [path for path in SUITE if any(w in path for w in ("inbox", "alert", "notifications"))]
 DURABLE = [
     "tests/sql/test_steps.py",
     "tests/sql/test_waits.py",
@@ -89,6 +93,7 @@ LEDGER = [
     "tests/races/test_operations.py",
     "tests/model/test_ledger_machine.py",
 ]
+CLOCK = ["tests/sql/test_schedules.py"]
 PEOPLE = [
     "tests/sql/test_reconcile.py",
     "tests/sql/test_operations_import.py",
@@ -107,6 +112,8 @@ FIRST = {
         "operation_newest",
         "operation_of_key",
     ): PEOPLE,
+    ("schedule_", "spec_"): CLOCK,
+    ("spool_",): ["tests/sql/test_spools.py"],
     ("journal_",): JOURNAL,
     ("operation_", "reply_"): LEDGER,
     ("event_", "alert_", "notification_", "body_", "dedupe_", "fold_"): INBOX,
@@ -184,7 +191,7 @@ def try_out(server: embedded.Server, home: Path, number: int, name: str | None) 
             if (name or "").startswith(beginnings)
             for path in paths
         ]
-        suite = dict.fromkeys([*first, *SUITE, *DURABLE, *JOURNAL, *LEDGER, *PEOPLE])
+        suite = dict.fromkeys([*first, *SUITE, *DURABLE, *JOURNAL, *LEDGER, *PEOPLE, *CLOCK])
         code, out = within(SECONDS_MAX, [*options, *suite], environ)
         admin.execute(f"drop database {database} with (force)")
     red = (

@@ -6,7 +6,9 @@ instead. Add one whenever a fault got past the tests. `tests/mutants.py` runs th
 
 from typing import NamedTuple
 
+from mutations_alerts import ALERTS
 from mutations_operations import OPERATIONS
+from mutations_schedules import SCHEDULES
 
 
 class Mutation(NamedTuple):
@@ -290,7 +292,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("event_accept", "a purged key is new without a row", "o.dedupe_key is not null and v_verdict[o.ord] = 'new' and o.event_id <> all (v_new)) then\n            raise", "false) then\n            raise"),
         ("event_accept", "contents unheeded", "jsonb_path_exists(v_events, '$[*].content')", "false"),
         ("event_accept", "redeliveries are duplicates", "v_verdict[v_twin] := 'redelivery';", ""),
-        ("event_accept", "deliveries under the first one's id", "coalesce(v_told[o.ord], o.provider_event_id) end, v_event", "o.provider_event_id end, v_event"),
+        ("event_accept", "deliveries under the first one's id", "coalesce(v_told[o.ord], o.provider_event_id), v_event", "o.provider_event_id, v_event"),
         ("event_accept", "a forged id takes a content", "perform semel.content_forget(p_project, array_agg(o.input_digest), array_agg(o.provider_event_id))\n        from", "perform 1 from"),
         ("event_accept", "an id with any content", "when e.v ->> 'content' is not null then semel.event_key(e.v ->> 'source', e.v ->> 'content') end", "end"),
         ("event_accept", "too many events", "v_count > 256", "v_count > 2560"),
@@ -311,8 +313,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("notification_fold", "copies are reminders", "u.open and not u.same_bytes", "u.open"),
         ("notification_fold", "same bytes for ever", " and v_now - f.seen_at <= c_same_bytes", ""),
         ("notification_fold", "the fold unlocked", "            for update) as f\n", "            ) as f\n"),
-        ("notification_fold", "a resolution makes a run", "in ('fired', 'superseded', 'confirmed')", "in ('fired', 'superseded', 'confirmed', 'resolved')"),
-        ("notification_fold", "the ended run is not told", "in ('resolved', 'superseded') and", "in ('superseded') and"),
+        ("notification_fold", "a resolution makes a run", "'confirmed', 'reminded')) or", "'confirmed', 'reminded', 'resolved')) or"),
+        ("notification_fold", "the ended run is not told", "in ('resolved', 'superseded', 'reminded') and", "in ('superseded', 'reminded') and"),
         ("notification_fold", "one alert in two of a call", "    if v_bad then", "    if false then"),
         ("notification_fold", "too many notifications", "v_count > 256", "v_count > 2560"),
         ("notification_fold", "a sighting for each event", "d.hits + cardinality(array_positions(u_key, d.dedupe_key))", "d.hits + 1"),
@@ -411,7 +413,9 @@ MUTATIONS: dict[str, Mutation] = {
         ("due_projects", "journals unseen", "union all select w.project_id from journaled as w", ""),
         ("due_projects", "old journals unseen", "union all select j.project_id from semel.journal_project as j", ""),
         # -- operations ------------------------------------------------------------------
+        *ALERTS,
         *OPERATIONS,
+        *SCHEDULES,
         # -- the ledger for people -------------------------------------------------------
         ("drain_count", "another system's too", " and o.target = 'API'", ""),
         ("drain_count", "a holder lives a moment longer", "h.beat_at > v_now - p_alive", "h.beat_at >= v_now - p_alive"),
@@ -472,6 +476,21 @@ MUTATIONS: dict[str, Mutation] = {
         ("content_resolve", "sightings unheeded", "kept_until = greatest(c.kept_until, excluded.kept_until)", "kept_until = c.kept_until"),
         ("content_resolve", "windows beyond the memory", "least(coalesce((e.v ->> 'window')::interval, p_memory), p_memory)", "coalesce((e.v ->> 'window')::interval, p_memory)"),
         ("content_resolve", "of all sources", "semel.event_key(e.v ->> 'source', e.v ->> 'content')", "semel.event_key('', e.v ->> 'content')"),
+        ("source_observe", "the last count stands", "count = t.count + excluded.count", "count = excluded.count"),
+        ("source_observe", "a slot for each moment", "date_bin('5 minutes', v_now, 'epoch')", "v_now"),
+        ("source_observe", "refusals are a sign of life", "told.outcome not in ('refused', 'forbidden', 'limited', 'malformed', 'failed')", "true"),
+        ("source_observe", "the last event goes back", "greatest(s.last_event_at, v_now)", "v_now"),
+        ("source_observe", "kept for ever", "t.slot_at < v_now - interval '1 day'", "false"),
+        ("source_observe", "waits for who forgets too", "limit 1000 for update skip locked", "limit 1000 for update"),
+        ("event_accept", "what was ignored loses its id", "coalesce(v_told[o.ord], o.provider_event_id), v_event", "case when o.dedupe_key is not null then coalesce(v_told[o.ord], o.provider_event_id) end, v_event"),
+        ("spool_advance", "from anywhere", " and s.position = p_from", ""),
+        ("spool_advance", "another's file", " and s.segment_id = p_segment and s.position", " and s.position"),
+        ("spool_advance", "unknown from anywhere", "v_at is null and p_from = 0", "v_at is null"),
+        ("spool_advance", "backwards", " or p_to <= p_from", ""),
+        ("spool_advance", "waits for the other one", " set lock_timeout = '500ms'", ""),
+        ("spool_forget", "every file", " and s.segment_id = p_segment", ""),
+        ("spool_announce", "the silent for ever", "s.seen_at < v_now - interval '7 days'", "false"),
+        ("spool_announce", "a day is silence", "interval '7 days'", "interval '1 day'"),
         ("content_expire", "a moment late", "c.kept_until <= v_now", "c.kept_until < v_now"),
         ("content_expire", "waits for locked ones", "for update skip locked", "for update"),
         ("content_expire", "all at once", "limit p_limit", ""),

@@ -1,6 +1,7 @@
 """pgqueuer: one asyncpg connection under uvloop, batches of 100, as its benchmark does."""
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,6 +14,8 @@ from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
 BATCH = 100
+#: Jobs of one bulk enqueue; all at once is no faster.
+PAGE = int(os.environ.get("BENCH_PAGE", "1000"))
 
 
 def payload(job: int) -> bytes:
@@ -32,6 +35,18 @@ async def fill(jobs: int) -> None:
     for start in range(0, jobs, 1000):
         part = range(start, min(start + 1000, jobs))
         await ask.enqueue(["noop"] * len(part), [payload(job) for job in part], [0] * len(part))
+
+
+async def batch(jobs: int) -> None:
+    """Its bulk enqueue by the thousand, in one transaction."""
+    conn = await asyncpg.connect(driver.DSN)
+    ask = Queries(AsyncpgDriver(conn))
+    async with conn.transaction():
+        for start in range(0, jobs, PAGE):
+            part = range(start, min(start + PAGE, jobs))
+            await ask.enqueue(
+                ["noop"] * len(part), [payload(job) for job in part], [0] * len(part)
+            )
 
 
 async def work() -> None:
@@ -55,4 +70,4 @@ async def calls(callers: int) -> AsyncIterator[driver.Call]:
     yield call
 
 
-driver.serve(setup=setup, fill=fill, work=work, calls=calls)
+driver.serve(setup=setup, fill=fill, work=work, calls=calls, batch=batch)

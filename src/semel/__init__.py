@@ -8,6 +8,7 @@ from semel import journal
 from semel.core.digest import input_digest
 from semel.edges.once import once
 from semel.edges.run_once import run_once
+from semel.edges.tools.functions import LATER
 from semel.errors import (
     ApprovalRejected,
     BadInput,
@@ -15,6 +16,10 @@ from semel.errors import (
     DoNotRetry,
     SemelError,
     StepFailed,
+    ToolError,
+    ToolNotCalled,
+    ToolTimedOut,
+    ToolUnknown,
     WaitTimedOut,
 )
 from semel.runtime.app import App
@@ -22,13 +27,16 @@ from semel.runtime.handlers import Backoff, Run
 from semel.runtime.retry import Retry
 from semel.runtime.say import signal
 from semel.runtime.start import start, wake
+from semel.runtime.start_many import Batch, start_many
 from semel.runtime.way import Child, idempotency_key
 
 __all__ = [
+    "LATER",
     "App",
     "ApprovalRejected",
     "Backoff",
     "BadInput",
+    "Batch",
     "Child",
     "ChildFailed",
     "DoNotRetry",
@@ -36,6 +44,10 @@ __all__ = [
     "Run",
     "SemelError",
     "StepFailed",
+    "ToolError",
+    "ToolNotCalled",
+    "ToolTimedOut",
+    "ToolUnknown",
     "WaitTimedOut",
     "idempotency_key",
     "input_digest",
@@ -44,5 +56,6 @@ __all__ = [
     "run_once",
     "signal",
     "start",
+    "start_many",
     "wake",
 ]

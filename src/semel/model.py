@@ -33,7 +33,15 @@ RunKind = Literal["work", "child", "notify", "undo"]
 
 #: What became of one delivery of an event.
 Verdict = Literal[
-    "new", "duplicate", "late", "reminder", "redelivery", "ignored", "quarantined", "conflict"
+    "new",
+    "duplicate",
+    "late",
+    "reminder",
+    "redelivery",
+    "ignored",
+    "quarantined",
+    "conflict",
+    "spooled",  # on an ingress's disk; its own verdict comes when it is drained
 ]
 
 #: What became of a worker's write. `already`: this very write, sent again; it counts as won.
@@ -56,7 +64,9 @@ class Offer:
     deadline: timedelta | None = None  # failed when it has not ended by then, from now
     unique: str | None = None  # one live run of the agent for it; another start finds that run
     correlation: str | None = None  # of one key, and a joining agent: told to its live run
+    concurrency_key: str | None = None  # no more of its runs at once than the agent allows
     compare: bool = False  # the same id with other (agent, input), and no more, is a conflict
+    kind: str | None = None  # the event's type, as its channel tells it: routes ask, nothing keeps
     content: str | None = None  # what was said, for an id nobody signed: said again, it is this
     window: timedelta | None = None  # so long after its last sighting; None: as long as an id
     body: bytes = b""
@@ -81,7 +91,7 @@ class Notice:
     """An Alertmanager notification as an ingress offers it to `notification_fold`."""
 
     source: str
-    agent: str
+    agent: str | None  # None: folded, and no run
     envelope: dict[str, Json]  # the notification without its alerts
     alerts: list[Alert]  # of each fingerprint one
     body: bytes
@@ -90,6 +100,7 @@ class Notice:
     run_on: Literal["firing", "firing+resolved"] = "firing"
     unit: Literal["notification", "alert"] = "notification"
     priority: int = 5
+    reminder: timedelta | None = None  # so long after its last event it is one again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +119,7 @@ class Started:
 
     run_id: UUID
     event_id: UUID | None
-    outcome: Literal["new", "duplicate", "conflict", "exists"]
+    outcome: Literal["new", "duplicate", "conflict", "exists", "replaced"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)  # not frozen: that would double its making
@@ -134,6 +145,9 @@ class Claim:
     version: str = ""  # of the code that had begun it before this claim; '': of none
 
 
+#: Lanes from here on, below the next, hold runs whose concurrency key was full: they go ahead of
+#: those of their priority.
+FREED_LANE = 20
 #: Lanes from here on hold suspects: runs whose last worker was lost, to be executed alone.
 ALONE_LANE = 100
 
@@ -147,6 +161,7 @@ class Hint:
     lane: int | None  # None: due, and not yet ready
     ready_at: datetime  # of the first run there
     version: str = ""  # of the code that began them; '': of none
+    rate_wait: timedelta | None = None  # how long the agent's rate leaves no claim; None: it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

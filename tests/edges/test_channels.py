@@ -48,7 +48,16 @@ def reason(reading: Any) -> str:
     return str(offer.reason)
 
 
-@pytest.mark.parametrize("channel", sorted(READERS))
+def test_a_source_that_polls_takes_nothing_that_is_posted() -> None:
+    for secrets in ([], ["1:A"]):
+        with pytest.raises(NotAuthentic, match="telegram-poll"):
+            header = (telegram.SECRET_HEADER, "1:A")
+            READERS["telegram-poll"](
+                request({"update_id": 1}, header), source("telegram-poll", *secrets)
+            )
+
+
+@pytest.mark.parametrize("channel", sorted(set(READERS) - {"telegram-poll"}))
 def test_a_source_without_secrets_takes_only_what_this_machine_sends(channel: str) -> None:
     with suppress(BadRequest):  # it is no event of every channel
         assert READERS[channel](request({"update_id": 1}), source(channel))

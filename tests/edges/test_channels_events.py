@@ -161,7 +161,9 @@ def test_of_one_request_one_event_is_replayed(
     channels_web: Web, channels: Settings, conn: Conn
 ) -> None:
     answer = post(channels_web, "line", line("1", "2"))
-    _, [one] = replay(conn, channels, "default", UUID(answer.json()["events"][1]["event_id"]))
+    _, [one] = replay(
+        conn, channels, "default", UUID(answer.json()["events"][1]["event_id"]), force=True
+    )
     assert one.accepted.verdict == "new"
     assert isinstance(one.input, dict)
     assert one.input["event"] == line("2")["events"][0]

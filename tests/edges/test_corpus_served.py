@@ -54,6 +54,41 @@ def verdicts(answer: httpx.Response) -> list[str]:
     return answer.headers["semel-verdict"].split(", ")
 
 
+#: What is answered in the form that the provider asks for, whatever became of the event.
+OWN_FORM = {"slack", "discord"}
+PROBLEM = {401: "E-SOURCE-002", 422: "E-IDEMPOTENT-002"}
+
+
+def events_told(entry: Entry, answer: httpx.Response) -> list[dict[str, Any]]:
+    """What the answer says of each event; of no JSON, and of JSON in the provider's form, nothing."""
+    if captured.channel_of(entry) in OWN_FORM or answer.is_error or not answer.content:
+        return []
+    told = answer.json()
+    return list(told.get("events", [told]))
+
+
+def check_events(conn: psycopg.Connection[Any], entry: Entry, answer: httpx.Response) -> None:
+    """Each event of the answer is the row that is there, and says what became of it."""
+    told = events_told(entry, answer)
+    if answer.is_error:
+        problem = answer.json()
+        assert answer.headers["content-type"] == "application/problem+json"
+        wanted = PROBLEM.get(answer.status_code, "E-IDEMPOTENT-006")
+        assert captured.channel_of(entry) == "cloudevents" or problem["code"] == wanted
+        assert problem["status"] == answer.status_code
+    for each, verdict in zip(told, verdicts(answer), strict=bool(told)):
+        if verdict in {"ignored", "quarantined"}:
+            assert each.get("run_id") is None
+            assert each.get("code") == ("E-SOURCE-003" if verdict == "quarantined" else None)
+            continue
+        [[run_id]] = conn.execute(
+            "select run_id::text from semel.events where event_id = %s", (each["event_id"],)
+        ).fetchall()
+        assert each["run_id"] == run_id is not None
+        assert each["duplicate"] is (verdict != "new")
+        assert each.get("code") == (None if verdict == "new" else "E-IDEMPOTENT-001")
+
+
 def check_answer(entry: Entry, answer: httpx.Response) -> None:
     assert not answer.has_redirect_location
     if answer.content and "json" in answer.headers["content-type"]:
@@ -87,13 +122,15 @@ def test_every_request_of_the_corpus_gets_its_verdict_and_answer(
     wrong = []
     with httpx.Client(base_url=url) as client:
         for entry in ENTRIES:
-            before = count(conn, "deliveries")
+            before, runs = count(conn, "deliveries"), count(conn, "runs")
             answer = send(client, entry)
             fault = captured.fault_of(entry, answer.status_code, verdicts(answer))
             if fault is not None:
                 wrong.append(fault)
                 continue
             check_answer(entry, answer)
+            check_events(conn, entry, answer)
+            assert count(conn, "runs") - runs == captured.news_of(entry), entry["id"]
             if verdicts(answer) == ["refused"]:
                 assert count(conn, "deliveries") == before
     assert not wrong, "\n".join(wrong)

@@ -156,7 +156,7 @@ def test_a_replay_of_what_joined_has_a_run_of_its_own(
     second = say(client, 2)
     event = one(conn, "select event_id from semel.events where provider_event_id = '2'")
 
-    _, [replayed] = replay(conn, told, "p", event)
+    _, [replayed] = replay(conn, told, "p", event, force=True)
 
     assert ("new", True) == (replayed.accepted.verdict, replayed.started)
     assert str(replayed.accepted.run_id) not in {

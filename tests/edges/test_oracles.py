@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import stripe
+from aiogram.webhook.aiohttp_server import SimpleRequestHandler
 from linebot.v3.webhook import SignatureValidator
 from nacl.signing import SigningKey
 from slack_sdk.signature import Clock, SignatureVerifier
@@ -44,37 +45,60 @@ def cases() -> Iterator[tuple[Random, str, bytes]]:
         yield some, secret, body
 
 
-def agree(channel: str, oracle: Callable[[Random, str, bytes], tuple[str, Headers]]) -> None:
-    """*oracle* signs; we pass it, and refuse it with another byte or another secret."""
+#: Whether a library passes a body with the headers that it signed.
+Passes = Callable[[bytes], object]
+
+
+def agree(
+    channel: str, oracle: Callable[[Random, str, bytes], tuple[str, Headers, Passes]]
+) -> None:
+    """*oracle* signs, and so judges each body as we do: its own, and one of another byte."""
     for some, told, body in cases():
-        secret, headers = oracle(some, told, body)
+        secret, headers, its = oracle(some, told, body)
+        assert judged(its, body)
         assert passes(channel, secret, body, headers), (secret, body)
         at = some.randrange(len(body))
         other = body[:at] + bytes([body[at] ^ (1 << some.randrange(8))]) + body[at + 1 :]
+        assert not judged(its, other)
         assert not passes(channel, secret, other, headers), (secret, body, at)
 
 
+def judged(its: Passes, body: bytes) -> bool:
+    """What a library says of *body*, in whatever way it refuses."""
+    try:
+        return its(body) is not False
+    except Exception:  # noqa: BLE001 - each library has its own
+        return False
+
+
 def test_stripe_s_signatures_are_ours() -> None:
-    def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers]:
+    def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers, Passes]:
         sign: Any = (
             stripe.WebhookSignature._compute_signature
         )  # what generate_signature_header calls
         line = f"t={int(NOW)},v1={sign(f'{int(NOW)}.{body.decode()}', secret)}"
-        assert stripe.WebhookSignature.verify_header(body.decode(), line, secret, None)
-        return secret, [("stripe-signature", line)]
+        verify = stripe.WebhookSignature.verify_header
+        return (
+            secret,
+            [("stripe-signature", line)],
+            lambda told: verify(told.decode(), line, secret, None),
+        )
 
     agree("stripe", oracle)
 
 
 def test_standard_webhooks_signatures_are_ours() -> None:
-    def oracle(some: Random, _secret: str, body: bytes) -> tuple[str, Headers]:
+    def oracle(some: Random, _secret: str, body: bytes) -> tuple[str, Headers, Passes]:
         secret = "whsec_" + base64.b64encode(some.randbytes(some.randint(24, 64))).decode()
-        line = Webhook(secret).sign("msg_1", AT, body.decode())
-        return secret, [
+        hook = Webhook(secret)
+        line = hook.sign("msg_1", AT, body.decode())
+        headers = [
             ("webhook-id", "msg_1"),
             ("webhook-timestamp", str(int(NOW))),
             ("webhook-signature", line),
         ]
+        # Its verify asks the clock of today; what it would sign is what it would pass.
+        return secret, headers, lambda told: hook.sign("msg_1", AT, told.decode()) == line
 
     agree("standard", oracle)
 
@@ -84,45 +108,78 @@ def test_slack_s_signatures_are_ours() -> None:
         def now(self) -> float:
             return NOW
 
-    def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers]:
+    def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers, Passes]:
         verifier = SignatureVerifier(secret, Still())
         line = verifier.generate_signature(timestamp=str(int(NOW)), body=body)
         assert line is not None
-        assert verifier.is_valid(body, str(int(NOW)), line)
-        return secret, [
+        headers = [
             ("x-slack-request-timestamp", str(int(NOW))), ("x-slack-signature", line),
         ]  # fmt: skip
+        return secret, headers, lambda told: verifier.is_valid(told, str(int(NOW)), line)
 
     agree("slack", oracle)
 
 
 def test_what_we_sign_for_line_its_library_verifies() -> None:
-    def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers]:
+    def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers, Passes]:
         headers = signing.line(secret, body)
-        assert SignatureValidator(secret).validate(body.decode(), headers[0][1])
-        return secret, headers
+        verify = SignatureValidator(secret).validate
+        return secret, headers, lambda told: verify(told.decode(), headers[0][1])
 
     agree("line", oracle)
 
 
 @pytest.mark.parametrize("channel", ["discord", "standard"])
 def test_ed25519_signatures_of_another_library_are_ours(channel: str) -> None:
-    def oracle(some: Random, _secret: str, body: bytes) -> tuple[str, Headers]:
+    def oracle(some: Random, _secret: str, body: bytes) -> tuple[str, Headers, Passes]:
         key = SigningKey(some.randbytes(32))
         public = key.verify_key.encode()
-        told = str(int(NOW))
+        at = str(int(NOW))
+        before = (at if channel == "discord" else f"msg_1.{at}.").encode()
+        signature = key.sign(before + body).signature
+
+        def its(told: bytes) -> object:
+            return key.verify_key.verify(before + told, signature)
+
         if channel == "discord":
-            signed = key.sign(told.encode() + body).signature.hex()
-            return public.hex(), [
-                ("x-signature-ed25519", signed), ("x-signature-timestamp", told),
-            ]  # fmt: skip
-        line = base64.b64encode(key.sign(f"msg_1.{told}.".encode() + body).signature).decode()
-        return "whpk_" + base64.b64encode(public).decode(), [
-            ("webhook-id", "msg_1"), ("webhook-timestamp", told),
+            return (
+                public.hex(),
+                [("x-signature-ed25519", signature.hex()), ("x-signature-timestamp", at)],
+                its,
+            )
+        line = base64.b64encode(signature).decode()
+        headers = [
+            ("webhook-id", "msg_1"), ("webhook-timestamp", at),
             ("webhook-signature", f"v1a,{line}"),
         ]  # fmt: skip
+        return "whpk_" + base64.b64encode(public).decode(), headers, its
 
     agree(channel, oracle)
+
+
+@pytest.mark.parametrize("channel", ["gitea", "github"])
+def test_what_is_signed_once_more_and_apart_is_ours(channel: str) -> None:
+    """Neither publishes a library: what verifies them is held against what the tests sign."""
+
+    def oracle(_some: Random, secret: str, body: bytes) -> tuple[str, Headers, Passes]:
+        headers = getattr(signing, channel)(secret, body)
+        return secret, headers, lambda told: getattr(signing, channel)(secret, told) == headers
+
+    agree(channel, oracle)
+
+
+def test_telegram_s_token_is_judged_as_by_another_library() -> None:
+    letters = "ABCXYZabcxyz0189_-"
+    bot: Any = None
+    for some, _, body in cases():
+        secret = "".join(some.choices(letters, k=some.randint(1, 256)))
+        at = some.randrange(len(secret))
+        changed = secret[:at] + some.choice(letters) + secret[at + 1 :]
+        for told in (secret, changed, secret[:-1], secret + "a", secret.swapcase()):
+            handler = SimpleRequestHandler(dispatcher=bot, bot=bot, secret_token=secret)
+            header = [("x-telegram-bot-api-secret-token", told)]
+            wanted = handler.verify_secret(told, bot)
+            assert passes("telegram", secret, body, header) is wanted, (secret, told)
 
 
 def test_every_published_vector_passes() -> None:

@@ -50,7 +50,8 @@ def rerouted(told: Settings, name: str, **changes: Any) -> Settings:
 
 
 def again(conn: Conn, told: Settings, name: UUID | str, *, dry_run: bool = False) -> Replayed:
-    _, [one] = replay(conn, told, "default", UUID(str(name)), dry_run=dry_run)
+    """A run on purpose."""
+    _, [one] = replay(conn, told, "default", UUID(str(name)), dry_run=dry_run, force=True)
     return one
 
 
@@ -262,7 +263,7 @@ def test_a_quarantined_delivery_replayed_twice_makes_one_run(
 ) -> None:
     delivery = quarantine(conn, "bot", "telegram", b'{"update_id": 7}')
     first = again(conn, told, delivery)
-    second = again(conn, told, delivery)
+    _, [second] = replay(conn, told, "default", delivery)
 
     assert (second.accepted.verdict, second.started) == ("duplicate", False)
     assert second.accepted.run_id == first.accepted.run_id

@@ -19,10 +19,12 @@ from semel.config import (
     ApprovalSettings,
     LedgerSettings,
     NotifierSettings,
+    ReconcileSettings,
     Retention,
     Server,
     Settings,
     Source,
+    SpoolSettings,
     WorkerSettings,
     load,
 )
@@ -139,6 +141,7 @@ def documented(heading: str, key: str) -> list[str]:
         ("server", Server),
         ("retention", Retention),
         ("approvals", ApprovalSettings),
+        ("spool", SpoolSettings),
     ],
 )
 def test_a_setting_is_documented_with_its_variable_and_default(
@@ -184,6 +187,19 @@ def test_how_a_sender_signs_is_documented_with_its_default() -> None:
             continue
         wanted = "none" if field.default in {None, ""} else shown(field.default)
         assert told[field.name] == ("required" if field.name == "header" else wanted)
+
+
+def test_how_alertmanager_is_asked_is_documented_with_its_default() -> None:
+    rows = part("docs/channels/alertmanager.md", "## Reconcile")
+    told = {
+        row.split(" | ")[0].strip("| `"): row.split(" | ")[1].strip("` ")
+        for row in rows
+        if " | " in row
+    }
+    for field in fields(ReconcileSettings):
+        if field.name not in {"source", "header"}:
+            wanted = "none" if field.default is None else shown(field.default)
+            assert told[field.name] == ("required" if field.name == "url" else wanted)
 
 
 def test_every_channel_has_a_page() -> None:

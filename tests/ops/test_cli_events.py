@@ -10,6 +10,7 @@ import pytest
 from fix_cli import STRANGER, Said, Semel
 from fix_world import Conn, one, start_run
 from semel.core import inbox
+from semel.core.sources import source_observe
 from semel.db.execute import run
 from semel.model import Accepted, Offer
 
@@ -114,11 +115,11 @@ def test_what_is_no_event_and_no_delivery_is_refused(configured: Semel) -> None:
 def test_a_replay_names_its_run_and_a_dry_run_makes_none(configured: Semel, conn: Conn) -> None:
     event = str(arrive(conn).event_id)
 
-    dry = configured("event", "replay", event, "--dry-run", "--json").json
-    said_dry = configured("event", "replay", event, "--dry-run").out
+    dry = configured("event", "replay", event, "--force", "--dry-run", "--json").json
+    said_dry = configured("event", "replay", event, "--force", "--dry-run").out
     runs = one(conn, "select count(*) from semel.runs")
-    real = configured("event", "replay", event, "--json").json
-    said = configured("event", "replay", event).out
+    real = configured("event", "replay", event, "--force", "--json").json
+    said = configured("event", "replay", event, "--force").out
 
     expected = {"verdict": "new", "was": "new", "started": True, "agent": "chat"}
     for answer in (dry, real):
@@ -134,6 +135,37 @@ def test_a_replay_names_its_run_and_a_dry_run_makes_none(configured: Semel, conn
     assert re.match(r"started run \S+ of chat, as the first run: replay 2 of", said)
     shown = configured("run", "show", real["run_id"]).out
     assert "event     bot 7: replayed" in shown
+
+
+def test_a_known_event_is_only_judged_unless_a_run_is_forced(
+    configured: Semel, conn: Conn
+) -> None:
+    accepted = arrive(conn)
+
+    judged = configured("event", "replay", str(accepted.event_id), "--json").json
+    said = configured("event", "replay", str(accepted.event_id)).out
+
+    assert (judged["verdict"], judged["started"], judged["forced"]) == (
+        "duplicate",
+        False,
+        False,
+    )
+    assert judged["run_id"] == str(accepted.run_id)
+    assert said.startswith(f"duplicate; its run is {accepted.run_id}: this id was first seen")
+    assert one(conn, "select count(*) from semel.runs") == 1
+
+
+def test_explain_says_why_an_event_was_ignored_and_how_many_were_refused(
+    configured: Semel, conn: Conn
+) -> None:
+    arrive(conn, id="8", verdict="ignored", reason="no route takes it")
+    run(conn, source_observe("p", {("bot", "refused"): 3, ("pot", "refused"): 5}))
+
+    ignored = configured("event", "explain", "--source", "bot", "--id", "8").out
+    unknown = configured("event", "explain", "--source", "bot", "--id", "9").out
+
+    assert "id 8 of source bot came once and made no run: ignored, no route takes it" in ignored
+    assert "The source refused 3 requests in the last hour" in unknown
 
 
 def test_a_replay_out_of_quarantine_is_told_and_still_listed_with_its_run(

@@ -221,6 +221,7 @@ def test_upkeep_once_says_what_it_did_and_makes_what_is_due_ready(
     said = here("upkeep", "--once").out.splitlines()
     assert [line.split()[0] for line in said] == [
         "partitions",
+        "fired",
         "projects",
         "due",
         "reaped",

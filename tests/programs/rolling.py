@@ -1,7 +1,9 @@
-"""One agent as two deploys of it differ; rolling_1.py and rolling_2.py are those programs."""
+"""Agents as two deploys of them differ; rolling_1.py and busy_1.py, and those of 2, are those programs."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import psycopg
 
@@ -31,5 +33,20 @@ def deploy(version: str, after: Callable[[Run], Awaitable[str]]) -> App:
         await run.step("begin", note, str(run.id), f"begun by {version}", undo=unbegin)
         await run.signal("go")
         return await after(run)
+
+    return app
+
+
+def busy(version: str) -> App:
+    """The program of an agent that is at work all the time, in each deploy."""
+    app = App()
+
+    @app.agent("busy", version=version)
+    async def work(run: Run) -> str:
+        await run.step("did", note, str(run.id), f"did by {version}")
+        if run.input == "park":
+            await run.sleep(timedelta(seconds=1))
+        await asyncio.sleep(0.05)
+        return version
 
     return app

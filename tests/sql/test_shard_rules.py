@@ -11,6 +11,8 @@ CROSS_PROJECT = {
     "run_hint",
     "due_projects",
     "drain_count",
+    "schedule_next",
+    "schedule_due",
     "partitions_make",
     "partitions_drop",
 }
@@ -28,6 +30,7 @@ PURE = {
     "uuid_time",
     "version_require",
     "body_is_small",
+    "notification_more",
     "run_lane",
     "undo_of",
     "run_beside",
@@ -35,6 +38,14 @@ PURE = {
     "operation_refuse",
     "operation_sound",
     "reply_json",
+    "schedule_require",
+    "spec_require",
+    "spec_ticks_alike",
+    "tick_text",
+    "bucket_fill",
+    "span_us",
+    "key_of",
+    "concurrency_key_require",
 }
 
 #: Pure, and open to be inlined: they fix no search_path, and qualify every name.
@@ -57,6 +68,13 @@ INTERNAL = {
     "run_hold",
     "run_status",
     "run_allowance",
+    "agent_full",
+    "rate_left",
+    "bucket_make",
+    "rate_spend",
+    "rate_wait",
+    "key_admit",
+    "key_freed",
     "run_resume",
     "run_spawn",
     "step_put",
@@ -71,6 +89,7 @@ INTERNAL = {
     "body_keep",
     "orphans_drop",
     "journal_absence",
+    "schedule_enforce",
 }
 
 

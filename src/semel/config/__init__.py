@@ -5,6 +5,7 @@ Settings: what semel.toml and SEMEL_* say, read once at start and refused whole 
 Nothing here opens a connection, and no secret is ever written down or shown.
 """
 
+from semel.config.alert_poll import ReconcileSettings
 from semel.config.ledger import LedgerSettings
 from semel.config.notifiers import ApprovalSettings, NotifierSettings
 from semel.config.reading import load
@@ -19,6 +20,8 @@ from semel.config.settings import (
     Unit,
     WorkerSettings,
 )
+from semel.config.spool import SpoolSettings
+from semel.config.tools import ToolServer
 from semel.model import DigestKey
 
 __all__ = [
@@ -27,12 +30,15 @@ __all__ = [
     "DigestKey",
     "LedgerSettings",
     "NotifierSettings",
+    "ReconcileSettings",
     "Retention",
     "RunOn",
     "Secret",
     "Server",
     "Settings",
     "Source",
+    "SpoolSettings",
+    "ToolServer",
     "Unit",
     "WorkerSettings",
     "load",

@@ -12,6 +12,7 @@ import binascii
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from semel.config.poll import TOKEN
 from semel.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ def check_secrets(at: str, source: Source) -> None:
                 f"{at} secrets: {secret.reference} is an Ed25519 key, and the package that"
                 " verifies by one is not there: pip install 'semel[ed25519]'"
             )
+    if source.channel == "telegram-poll" and find_spec("httpcore") is None:
+        raise BadConfig(
+            f"{at} asks over HTTP, and the package that does is not there: pip install"
+            " 'semel[notify]'"
+        )
 
 
 def _judge(source: Source, secret: str) -> tuple[str | None, bool]:
@@ -97,8 +103,15 @@ def _judge(source: Source, secret: str) -> tuple[str | None, bool]:
             return _unless(
                 lambda told: hmac_key(told, form), secret, f"it is not {form}"
             ), False
+        case "telegram-poll":
+            wrong = "write the bot's token, as in 123456:ABC-def"
+            return _unless(_token, secret, wrong), False
         case _:
             return None, False
+
+
+def _token(secret: str) -> bytes | None:
+    return secret.encode() if TOKEN.fullmatch(secret) else None
 
 
 def _unless(read: Callable[[str], bytes | None], secret: str, fault: str) -> str | None:

@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
+from semel.config.alert_poll import read_reconcile
 from semel.config.hmac import HmacSettings
 from semel.config.ledger import read_ledgers
+from semel.config.limits import read_rate
 from semel.config.notifiers import ApprovalSettings, read_notifiers
+from semel.config.poll import check_bots, read_poll
 from semel.config.proof import check_secrets
+from semel.config.routing import read_routing
 from semel.config.secret import Secret, dereference
-from semel.config.settings import Retention, Server, Settings, Source, WorkerSettings
+from semel.config.settings import Channel, Retention, Server, Settings, Source, WorkerSettings
+from semel.config.spool import SpoolSettings
+from semel.config.tools import read_tools
 from semel.config.values import known, read, table
 from semel.errors import BadConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-T = TypeVar("T", WorkerSettings, Server, Retention, ApprovalSettings)
+T = TypeVar("T", WorkerSettings, Server, Retention, ApprovalSettings, SpoolSettings)
 S = TypeVar("S")
 
 #: Settings outside any section, with their types.
@@ -36,12 +42,15 @@ _TOP = {
     "pooler": "bool",
     "public_url": "str",
 }
-_Section: TypeAlias = type[WorkerSettings | Server | Retention | ApprovalSettings]
+_Section: TypeAlias = type[
+    WorkerSettings | Server | Retention | ApprovalSettings | SpoolSettings
+]
 _SECTIONS: dict[str, _Section] = {
     "worker": WorkerSettings,
     "server": Server,
     "retention": Retention,
     "approvals": ApprovalSettings,
+    "spool": SpoolSettings,
 }
 #: Variables that are no setting of the file: they choose it, or belong to tests and tools.
 _EXTRAS = frozenset(
@@ -63,13 +72,18 @@ _OWN = {
     "resolved_grace": ("alertmanager",),
     "run_on": ("alertmanager",),
     "unit": ("alertmanager",),
+    "reminder": ("alertmanager",),
+    "stale_after": ("alertmanager",),
+    "reconcile": ("alertmanager",),
     "require_key": ("api",),
     "hmac": ("hmac",),
+    "poll": ("telegram-poll",),
     "window": ("slack", "standard", "stripe"),
     "content_window": ("gitea", "github", "hmac"),
+    "spool": tuple(name for name in get_args(Channel) if name != "telegram-poll"),
 }
-#: Settings of a source that are known, and that nothing heeds yet.
-_LATER = frozenset({"events", "reminder", "when"})
+#: What an Alertmanager's reminder is where it is no event: told as a word, or left out.
+_COUNTED = "count"
 
 
 def load(
@@ -96,15 +110,22 @@ def load(
         raise BadConfig("SEMEL_PORT and SEMEL_SERVER_PORT are the same setting: unset one")
     path = _path(base, env.get("SEMEL_CONFIG"))
     told = _file(path) if path else {}
-    known("semel.toml", told, (*_TOP, "sources", "notifiers", "ledger", *_SECTIONS))
+    known("semel.toml", told, (*_TOP, "sources", "notifiers", "ledger", "tools", *_SECTIONS))
     top = _values("", _TOP, {key: told[key] for key in _TOP if key in told}, env)
     sources = _sources(told, environ, secrets=secrets)
     notifiers = read_notifiers(told.get("notifiers", {}))
     ledger = read_ledgers(told.get("ledger", {}))
+    tools = read_tools(told.get("tools", {}))
+    spool = _section(SpoolSettings, "spool", told, env)
+    if spool.is_there:
+        spool = replace(spool, path=str(base / spool.path))
     references = [
         *(secret.reference for source in sources for secret in source.secrets),
+        *(source.reconcile.authorization or "" for source in sources if source.reconcile),
         *(reference for each in notifiers.values() for reference in each.references),
         *(reference for each in ledger.values() for reference in each.references),
+        *(reference for each in tools.values() for reference in each.references),
+        *spool.keys,
     ]
     dsn = top.get("dsn")
     if dsn is not None and dsn.startswith(("env:", "file:")):
@@ -132,6 +153,8 @@ def load(
             approvals=approvals,
             notifiers=notifiers,
             ledger=ledger,
+            tools=tools,
+            spool=spool,
             testing=read("SEMEL_TESTING", "bool", env.get("SEMEL_TESTING", "0"), worded=True),
             sources={(source.project, source.name): source for source in sources},
             file=path,
@@ -208,20 +231,23 @@ def _sources(
     for name, settings in table("[sources]", told.get("sources", {})).items():
         at = f"[sources.{name}]"
         values = dict(table(at, settings))
-        for key in sorted(_LATER & set(values)):
-            raise BadConfig(
-                f"{at} {key} is not supported yet: this version has no such setting"
-            )
         known(at, values, types)
-        for key in ("channel", "agent"):
-            if key not in values:
-                raise BadConfig(f"{at} has no {key}: add {key} = ...")
+        if "channel" not in values:
+            raise BadConfig(f"{at} has no channel: add channel = ...")
+        structured = read_routing(at, values) | read_rate(at, values)
         own = _secrets(at, values.pop("secrets", []), environ, unread=not secrets)
         signing = _hmac(name, values["hmac"]) if "hmac" in values else None
+        asking = read_poll(name, values["poll"]) if "poll" in values else None
+        if "reconcile" in values:
+            structured["reconcile"] = read_reconcile(
+                name, values["reconcile"], environ, secrets=secrets
+            )
+        if values.get("reminder") == _COUNTED:
+            values["reminder"] = "never"
         read_values = {
             key: read(f"{at} {key}", types[key], value)
             for key, value in values.items()
-            if key != "hmac"
+            if key not in {"hmac", "poll", "reconcile"}
         }
         for key, channels in _OWN.items():
             if key in values and values["channel"] not in channels:
@@ -229,7 +255,9 @@ def _sources(
                     f"{at} {key} is a setting of channel {', '.join(channels)}, and this is a"
                     f" source of {values['channel']}: leave it out"
                 )
-        source = Source(name=name, secrets=own, hmac=signing, **read_values)
+        source = Source(
+            name=name, secrets=own, hmac=signing, poll=asking, **structured, **read_values
+        )
         if not own and source.authenticate != "none":
             raise BadConfig(
                 f'{at} has no secrets: add secrets = ["env:NAME"], or authenticate = "none" if'
@@ -238,6 +266,8 @@ def _sources(
         if secrets:
             check_secrets(at, source)
         found.append(source)
+    if secrets:
+        check_bots(found)
     return found
 
 

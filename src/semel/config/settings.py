@@ -13,8 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from semel.config.limits import check_networks
 from semel.config.notifiers import ApprovalSettings
+from semel.config.routing import check_routing
 from semel.config.secret import described
+from semel.config.spool import SpoolSettings
 from semel.config.url import Url
 from semel.config.values import matches, plain, shown, within
 from semel.errors import BadConfig
@@ -22,10 +25,15 @@ from semel.errors import BadConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from semel.config.alert_poll import ReconcileSettings
     from semel.config.hmac import HmacSettings
     from semel.config.ledger import LedgerSettings
+    from semel.config.limits import Rate
     from semel.config.notifiers import NotifierSettings
+    from semel.config.poll import PollSettings
+    from semel.config.routing import Condition, Route
     from semel.config.secret import Secret
+    from semel.config.tools import ToolServer
 
 Channel = Literal[
     "alertmanager",
@@ -40,6 +48,7 @@ Channel = Literal[
     "standard",
     "stripe",
     "telegram",
+    "telegram-poll",
 ]
 Authenticate = Literal["secret", "none"]
 RunOn = Literal["firing", "firing+resolved"]
@@ -55,6 +64,8 @@ FOLLOWS = cast("timedelta", None)
 #: A beat is a transaction; a heartbeat shorter than this is a load and no better a sign of life.
 HEARTBEAT_MIN = timedelta(milliseconds=100)
 LEASE_MIN = timedelta(seconds=2)
+#: Ingresses write down every ten seconds which sources they heard of.
+SILENT_MIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +74,7 @@ class Source:
 
     name: str
     channel: Channel
-    agent: str  # whose runs its events start
+    agent: str | None = None  # whose runs its events start; None: its routes say, or none
     project: str = "default"
     secrets: tuple[
         Secret, ...
@@ -73,18 +84,42 @@ class Source:
     resolved_grace: timedelta = timedelta(seconds=120)  # alertmanager: the fold's grace
     run_on: RunOn = "firing"  # alertmanager
     unit: Unit = "notification"  # alertmanager: one event each, or one for each changed alert
+    reminder: timedelta | None = (
+        None  # alertmanager: an event after so long; None: counted only
+    )
+    stale_after: timedelta = timedelta(
+        days=30
+    )  # alertmanager: unheard of, an episode is closed
+    reconcile: ReconcileSettings | None = None  # alertmanager: where its API is asked
     require_key: bool = False  # api: refuse a request without an Idempotency-Key
     window: timedelta = timedelta(minutes=5)  # slack, standard, stripe: age of a signature
     content_window: timedelta | None = None  # gitea, github, hmac; None: as long as an id
     hmac: HmacSettings | None = None  # hmac: how it signs, and where its id is
+    poll: PollSettings | None = None  # telegram-poll: where it asks, and how
+    events: tuple[str, ...] = ()  # patterns of the event types it takes; none: all
+    when: tuple[Condition, ...] = ()  # and what must stand in an event
+    route: tuple[Route, ...] = ()  # the first that takes an event says its agent
+    allow: tuple[str, ...] = ()  # networks it may be reached from; none: all
+    rate: Rate | None = None  # requests that are accepted, in each process
+    silent_after: timedelta | None = None  # without an event for so long, something is wrong
+    spool: bool = False  # keep on disk, and answer 202, what comes while the database is away
 
     def __post_init__(self) -> None:
         at = f"[sources.{self.name}]"
         matches(at, "name", self.name, SOURCE, "1 to 64 of A-Z, a-z, 0-9, _, . and -")
         matches(at, "project", self.project, PROJECT, "1 to 64 of a-z, 0-9, _ and -")
-        matches(at, "agent", self.agent, AGENT, "1 to 128 of A-Z, a-z, 0-9, _, . and -")
+        for agent in (self.agent, *(route.agent for route in self.route)):
+            if agent is not None:
+                matches(at, "agent", agent, AGENT, "1 to 128 of A-Z, a-z, 0-9, _, . and -")
+        check_routing(at, self)
+        check_networks(f"{at} allow", self.allow)
+        if self.silent_after is not None:
+            within(f"{at} silent_after", self.silent_after, SILENT_MIN, timedelta(days=366))
         within(f"{at} priority", self.priority, 0, 9)
         within(f"{at} resolved_grace", self.resolved_grace, timedelta(0), timedelta(days=1))
+        if self.reminder is not None:
+            within(f"{at} reminder", self.reminder, timedelta(minutes=1), timedelta(days=366))
+        within(f"{at} stale_after", self.stale_after, timedelta(hours=1), timedelta(days=3660))
         within(f"{at} window", self.window, timedelta(seconds=1), timedelta(days=1))
         if self.content_window is not None:
             most = timedelta(days=36_500)
@@ -94,11 +129,21 @@ class Source:
                 f"{at} hmac: a source of channel hmac says how it signs, as in"
                 ' hmac = { header = "X-Signature" }, and no other does'
             )
+        if self.channel == "telegram-poll" and self.authenticate == "none":
+            raise BadConfig(
+                f'{at} authenticate = "none": it asks with the bot\'s token; write'
+                ' secrets = ["env:NAME"]'
+            )
         if self.authenticate == "none" and self.secrets:
             raise BadConfig(
                 f'{at} has secrets and authenticate = "none": leave out one, or nobody can say'
                 " whether the secrets are asked for"
             )
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether an event must be looked at to know its agent."""
+        return bool(self.route or self.events or self.when)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +199,7 @@ class Server:
     body_bytes_max: int = MIB
     header_bytes_max: int = 32 * 1024  # all header lines of a request together
     pool: int = 10  # connections to the database
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
 
     def __post_init__(self) -> None:
         if not self.host.strip():
@@ -162,6 +208,7 @@ class Server:
         within("[server] body_bytes_max", self.body_bytes_max, 1024, 64 * MIB)
         within("[server] header_bytes_max", self.header_bytes_max, 1024, MIB)
         within("[server] pool", self.pool, 1, 1000)
+        check_networks("[server] trusted_proxies", self.trusted_proxies)
 
     @property
     def is_loopback(self) -> bool:
@@ -219,8 +266,10 @@ class Settings:
     server: Server = field(default_factory=Server)
     retention: Retention = field(default_factory=Retention)
     approvals: ApprovalSettings = field(default_factory=ApprovalSettings)
+    spool: SpoolSettings = field(default_factory=SpoolSettings)
     notifiers: Mapping[str, NotifierSettings] = field(default_factory=dict)  # by name
     ledger: Mapping[str, LedgerSettings] = field(default_factory=dict)  # by project
+    tools: Mapping[str, ToolServer] = field(default_factory=dict)  # by name
     public_url: str | None = None  # where people reach the server; None: on this machine
     file: Path | None = None  # that was read; None: there is none
 
@@ -234,6 +283,7 @@ class Settings:
             raise BadConfig("semel.toml dsn is not UTF-8: mend what it was read from")
         matches("semel.toml", "project", self.project, PROJECT, "1 to 64 of a-z, 0-9, _ and -")
         self.approvals.check(self.notifiers)
+        self.spool.check(source.name for source in self.sources.values() if source.spool)
         if self.public_url is not None:
             Url.read("semel.toml public_url", self.public_url, http=True)
             if "?" in self.public_url:
@@ -280,6 +330,8 @@ class Settings:
             "server": plain(self.server),
             "retention": plain(self.retention),
             "approvals": self.approvals.shown(),
+            "spool": {key: told for key, told in plain(self.spool).items() if told != ""},
             "notifiers": {name: each.shown() for name, each in self.notifiers.items()},
             "ledger": {project: each.shown() for project, each in self.ledger.items()},
+            "tools": {name: each.shown() for name, each in self.tools.items()},
         }

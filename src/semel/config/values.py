@@ -22,7 +22,7 @@ _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "ms": 0.001}
 _CHOICES: dict[str, tuple[str, ...]] = {
     "Channel": (
         *("alertmanager", "api", "cloudevents", "discord", "gitea", "github", "hmac", "line"),
-        *("slack", "standard", "stripe", "telegram"),
+        *("slack", "standard", "stripe", "telegram", "telegram-poll"),
     ),
     "Authenticate": ("secret", "none"),
     "Algorithm": ("sha256", "sha384", "sha512", "sha1"),
@@ -117,8 +117,12 @@ def _plain(value: Any) -> Any:
         return "never"
     if isinstance(value, timedelta):
         return shown(value)
+    if hasattr(value, "reference"):  # a secret: where it is, never what
+        value = value.reference
     if isinstance(value, tuple):
-        return [secret.reference for secret in value]
+        return [_plain(each) for each in value]
+    if hasattr(value, "shown"):
+        return value.shown()
     if is_dataclass(value):
         return {key: told for key, told in plain(value).items() if told != "never"}
     return value

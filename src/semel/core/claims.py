@@ -120,20 +120,27 @@ def run_hint(
 
     def read(rows: Sequence[Any]) -> list[Hint]:
         return [
-            Hint(project=project, agent=agent, version=version, lane=lane, ready_at=ready_at)
-            for project, agent, version, lane, ready_at in rows
+            Hint(
+                project=project,
+                agent=agent,
+                version=version,
+                lane=lane,
+                ready_at=ready_at,
+                rate_wait=rate_wait,
+            )
+            for project, agent, version, lane, ready_at, rate_wait in rows
         ]
 
     if marks is None:
         return Call(
-            "select project_id, agent, version, lane, ready_at"
+            "select project_id, agent, version, lane, ready_at, rate_wait"
             " from semel.run_hint(%s::text[], %s::text[], p_now => %s)",
             (list(agents), list(versions), now),
             read,
         )
     keys = list(marks)
     return Call(
-        "select project_id, agent, version, lane, ready_at from semel.run_hint("
+        "select project_id, agent, version, lane, ready_at, rate_wait from semel.run_hint("
         "%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int[],"
         " %s::timestamptz[], p_now => %s)",
         (
@@ -147,6 +154,19 @@ def run_hint(
             now,
         ),
         read,
+    )
+
+
+def key_look(project: str, *, now: datetime | None = None) -> Call[int]:
+    """
+    Let go the runs that wait for a concurrency key that has room; answers how many.
+
+    Who frees a slot lets the next go; this finds those whose limit was raised.
+
+    Source: sql/functions/keys.sql, key_look.
+    """
+    return Call(
+        "select semel.key_look(%s, p_now => %s)", (project, now), lambda rows: int(rows[0][0])
     )
 
 

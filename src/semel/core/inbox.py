@@ -93,6 +93,8 @@ def offered(offer: Offer) -> dict[str, Any]:
         event["unique"] = offer.unique
     if offer.correlation is not None:
         event["correlation"] = offer.correlation
+    if offer.concurrency_key is not None:
+        event["concurrency_key"] = offer.concurrency_key
     if offer.content is not None:
         event["content"] = offer.content
     if offer.window is not None:
@@ -103,7 +105,7 @@ def offered(offer: Offer) -> dict[str, Any]:
 def alert_accept(
     project: str,
     source: str,
-    agent: str,
+    agent: str | None,
     envelope: Mapping[str, Json],
     alerts: Sequence[Alert],
     *,
@@ -113,6 +115,7 @@ def alert_accept(
     run_on: str = "firing",
     unit: str = "notification",
     priority: int = 5,
+    reminder: timedelta | None = None,
     patient: bool = True,
     now: datetime | None = None,
 ) -> Call[list[Accepted]]:
@@ -125,6 +128,8 @@ def alert_accept(
             agent joins, what is new is a signal to the group's live run.
         run_on: `firing`, or `firing+resolved` where a resolution is work of its own.
         unit: `notification` for one event, `alert` for one per changed alert.
+        reminder: So long after its last event, an open episode without a live run has one more
+            when it is told of again; None: never.
         patient: Wait for a notification of the same alerts that is not committed yet; else for
             half a second at most.
         now: For the grace and for sightings; the database's clock if None.
@@ -144,17 +149,18 @@ def alert_accept(
         unit,
         priority,
         now,
+        reminder,
     )
     if patient:
         return Call(
             "select verdict, event_id, run_id, reason"
-            " from semel.alert_accept(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " from semel.alert_accept(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             args,
             _accepted,
         )
     return Call(
         "select verdict, event_id, run_id, reason"
-        " from semel.alert_gather(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        " from semel.alert_gather(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         args,
         _accepted,
     )
@@ -189,6 +195,9 @@ def notification_fold(
             "run_on": notice.run_on,
             "unit": notice.unit,
             "priority": notice.priority,
+            "reminder": None
+            if notice.reminder is None
+            else f"{notice.reminder.total_seconds()} seconds",
         }
         for notice in notices
     ]

@@ -43,6 +43,7 @@ def list_projects() -> Call[list[str]]:
         ") select p from e where p is not null union select p from r where p is not null"
         " union select p from d where p is not null union select p from o where p is not null"
         " union select p from j where p is not null union select project_id from semel.consumers"
+        " union select project_id from semel.schedules"
         " union select project_id from semel.sources union select project_id from semel.workers"
         " order by 1",
         (),

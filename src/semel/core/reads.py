@@ -39,6 +39,7 @@ _OURS = frozenset(
         "links",
         "signals",
         "steps",
+        "tools",
         "undoes",
         "votes",
         "waits",
@@ -256,7 +257,9 @@ def list_agents(project: str, *, within: timedelta) -> Call[list[Record]]:
     """
     Agents that a worker has announced or that have live runs, by name.
 
-    *waiting* and *running* count their live runs; max_running is the limit, null for none.
+    *waiting* and *running* count their live runs; max_running is the limit, null for none, and
+    *rate* {claims, seconds, left}. *per_limit* is that of each key and *key_waiting* counts the
+    runs that wait for theirs; *edits* names what an operator has set in place of the code.
     *versions* are those of the code that live workers have for it, null for none. *begun* counts
     the live runs of each version that began some. *unserved* counts, by version, those ready
     or delayed runs that no live worker will claim, '' being those that no version began; null
@@ -266,7 +269,8 @@ def list_agents(project: str, *, within: timedelta) -> Call[list[Record]]:
         "with live as materialized ("
         "  select r.agent, r.version, count(*) as runs,"
         "   count(*) filter (where r.status in ('PENDING', 'RESUMED')) as waiting,"
-        "   count(*) filter (where r.status = 'RUNNING') as running"
+        "   count(*) filter (where r.status = 'RUNNING') as running,"
+        "   count(*) filter (where r.key_full) as key_waiting"
         "  from semel.runs as r where r.project_id = %s and r.status in"
         "   ('PENDING', 'RUNNING', 'WAITING_TOOL', 'WAITING_APPROVAL', 'RESUMED')"
         "  group by r.agent, r.version"
@@ -280,6 +284,7 @@ def list_agents(project: str, *, within: timedelta) -> Call[list[Record]]:
         "   where w.stopped_at is null and w.silent < %s and w.slots > 0"
         "), counted as ("
         "  select l.agent, sum(l.waiting)::int as waiting, sum(l.running)::int as running,"
+        "   sum(l.key_waiting)::int as key_waiting,"
         "   jsonb_object_agg(l.version, l.runs) filter (where l.version <> '') as begun,"
         "   jsonb_object_agg(l.version, l.waiting) filter (where l.waiting > 0 and not exists"
         "    (select from served as s where s.agent = l.agent and s.version = l.version))"
@@ -288,6 +293,10 @@ def list_agents(project: str, *, within: timedelta) -> Call[list[Record]]:
         ") select jsonb_build_object('project_id', %s::text, 'agent', coalesce(a.agent, c.agent),"
         " 'waiting', coalesce(c.waiting, 0), 'running', coalesce(c.running, 0),"
         " 'max_running', a.max_running, 'max_attempts', a.max_attempts, 'executor', a.executor,"
+        " 'rate', case when a.rate_claims is not null then jsonb_build_object('claims', a.rate_claims,"
+        "   'seconds', extract(epoch from a.rate_span), 'left', a.rate_left) end,"
+        " 'per', a.key_path, 'per_limit', a.key_limit, 'key_waiting', coalesce(c.key_waiting, 0),"
+        " 'edits', nullif(to_jsonb(a.edits), '[]'),"
         " 'joins', coalesce(a.joins, false),"
         " 'versions', (select jsonb_agg(s.version order by s.version) from served as s"
         "   where s.agent = coalesce(a.agent, c.agent) and s.version <> ''),"

@@ -48,6 +48,7 @@ def run_start(
     deadline: timedelta | None = None,
     unique: str | None = None,
     memory: timedelta = MEMORY,
+    concurrency_key: str | None = None,
     now: datetime | None = None,
 ) -> Call[Started]:
     """
@@ -65,20 +66,17 @@ def run_start(
         deadline: FAILED with E-RUN-004 when it has not finished by then, from now.
         unique: At most one live run of *agent* for it; the answer is `exists` and that run, and
             the key is not remembered.
+        concurrency_key: Of its runs no more are leased at once than the agent's per_limit, by
+            default one. It is not compared under a *key* either.
 
     Raises:
         BadRequest, BadKey: an argument is none; seen here, so that the transaction is unharmed.
 
     Source: sql/functions/runs.sql, run_start.
     """
-    if not _PROJECT.fullmatch(project):
-        raise BadRequest(f"{project[:80]!r} is no project: 1 to 64 of a-z, 0-9, _ and -")
-    if not _AGENT.fullmatch(agent):
-        raise BadRequest(f"{agent[:150]!r} is no agent: 1 to 128 of A-Z, a-z, 0-9, _, . and -")
-    if priority not in range(10):
-        raise BadRequest(f"priority {priority}: write 0 (last) to 9 (first)")
-    if max_attempts is not None and max_attempts < 1:
-        raise BadRequest(f"max_attempts {max_attempts}: write 1 or more")
+    require_project(project)
+    require_agent(agent)
+    require_priority(priority, max_attempts)
     span("delay", delay)
     span("deadline", deadline)
     if key is not None and not (key.isprintable() and 0 < len(key) <= KEY_CHARS_MAX):
@@ -87,13 +85,19 @@ def run_start(
         unique.isprintable() and 0 < len(unique) <= UNIQUE_CHARS_MAX
     ):
         raise BadRequest(f"unique is a text of 1 to {UNIQUE_CHARS_MAX} printable characters")
+    if concurrency_key is not None and not (
+        concurrency_key.isprintable() and 0 < len(concurrency_key) <= UNIQUE_CHARS_MAX
+    ):
+        raise BadRequest(
+            f"concurrency_key is a text of 1 to {UNIQUE_CHARS_MAX} printable characters"
+        )
     try:
         text = dump(input)
     except (TypeError, ValueError, RecursionError) as bad:
         raise BadRequest(f"the input is no JSON: {bad}") from None
     return Call(
         "select run_id, event_id, outcome"
-        " from semel.run_start(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        " from semel.run_start(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
             project,
             agent,
@@ -107,9 +111,45 @@ def run_start(
             unique,
             memory,
             now,
+            concurrency_key,
         ),
         lambda rows: Started(run_id=rows[0][0], event_id=rows[0][1], outcome=rows[0][2]),
     )
+
+
+def require_project(project: str) -> None:
+    """
+    Check a project's name.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    if not _PROJECT.fullmatch(project):
+        raise BadRequest(f"{project[:80]!r} is no project: 1 to 64 of a-z, 0-9, _ and -")
+
+
+def require_agent(agent: str) -> None:
+    """
+    Check an agent's name.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    if not _AGENT.fullmatch(agent):
+        raise BadRequest(f"{agent[:150]!r} is no agent: 1 to 128 of A-Z, a-z, 0-9, _, . and -")
+
+
+def require_priority(priority: int, max_attempts: int | None) -> None:
+    """
+    Check where a run waits, and how often it may start.
+
+    Raises:
+        BadRequest: one of them is none.
+    """
+    if priority not in range(10):
+        raise BadRequest(f"priority {priority}: write 0 (last) to 9 (first)")
+    if max_attempts is not None and max_attempts < 1:
+        raise BadRequest(f"max_attempts {max_attempts}: write 1 or more")
 
 
 def span(what: str, value: Any) -> None:

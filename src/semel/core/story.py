@@ -2,7 +2,7 @@
 Story: one run with all that happened to it, as one record.
 
 Its members are those of the view `runs`, and below them attempts, events, deliveries, steps, waits,
-signals, approvals, children and the compensation, each oldest first. Nothing here changes anything.
+signals, approvals, tools, children and the compensation, each oldest first. Nothing here changes anything.
 """
 
 from __future__ import annotations
@@ -64,6 +64,15 @@ _APPROVALS: LiteralString = (
     "  where a.project_id = r.project_id and a.run_id = r.run_id)"
 )
 
+_TOOLS: LiteralString = (
+    "(select coalesce(jsonb_agg(to_jsonb(t) - '{project_id,run_id}'::text[]"
+    "  || jsonb_build_object('arguments', (select case when t.server = 'agents' then k.input"
+    "      else k.input -> 'arguments' end from semel.runs as k"
+    "    where k.project_id = t.project_id and k.run_id = t.call_id limit 1))"
+    "  order by t.asked_at, t.step_key), '[]') from semel.tools as t"
+    "  where t.project_id = r.project_id and t.run_id = r.run_id)"
+)
+
 # No index leads from a parent to its children. A child is named by the step that started it; a
 # notification was made in the millisecond in which its approval was asked: its id begins with it.
 # `offset 0` keeps the planner from looking through all of history for the parent instead.
@@ -77,6 +86,8 @@ _CHILDREN: LiteralString = (
     "  from (select (s.content ->> 'run_id')::uuid as first, (s.content ->> 'run_id')::uuid as last"
     "      from semel.steps as s where s.project_id = r.project_id and s.run_id = r.run_id"
     "      and s.kind = 'spawn' and s.entry = 'result'"
+    "    union all select t.call_id, t.call_id from semel.tools as t"
+    "      where t.project_id = r.project_id and t.run_id = r.run_id"
     "    union all select semel.uuid_floor(a.created_at),"
     "      semel.uuid_floor(a.created_at + interval '1 millisecond')"
     "      from semel.approvals as a"
@@ -130,6 +141,8 @@ _SHOW: LiteralString = (
     + _SIGNALS
     + ", 'approvals', "
     + _APPROVALS
+    + ", 'tools', "
+    + _TOOLS
     + ", 'children', "
     + _CHILDREN
     + ", 'compensation', "

@@ -65,6 +65,24 @@ def run_retry(
     )
 
 
+def run_prioritise(
+    project: str, run_id: UUID, *, priority: int, now: datetime | None = None
+) -> Call[tuple[str, str | None]]:
+    """
+    Give a run that waits another priority, 0 (last) to 9 (first).
+
+    Returns:
+        won, already, refused (it runs, or has ended) or unknown; and the state it was found in.
+
+    Source: sql/functions/transitions.sql, run_prioritise.
+    """
+    return Call(
+        "select outcome, status from semel.run_prioritise(%s, %s, %s, %s)",
+        (project, run_id, priority, now),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
 def run_overdue(
     project: str, *, dead_after: timedelta = DEAD_AFTER, now: datetime | None = None
 ) -> Call[list[UUID]]:

@@ -83,13 +83,31 @@ def dedupe_expire(project: str, memory: timedelta, *, now: datetime | None = Non
     )
 
 
-def fold_stale(project: str, after: timedelta, *, now: datetime | None = None) -> Call[int]:
+def fold_stale(
+    project: str,
+    after: timedelta,
+    *,
+    only: Sequence[str] | None = None,
+    but: Sequence[str] = (),
+    now: datetime | None = None,
+) -> Call[int]:
     """
     Close alert episodes that nobody spoke of for *after*; answers how many.
 
+    Args:
+        project: Whose.
+        after: From the last sighting.
+        only: Of these sources; None: of all.
+        but: Not of these.
+        now: For tests; the database's clock if None.
+
     Source: sql/functions/upkeep.sql, fold_stale.
     """
-    return Call("select semel.fold_stale(%s, %s, p_now => %s)", (project, after, now), _count)
+    return Call(
+        "select semel.fold_stale(%s, %s, p_now => %s, p_only => %s::text[], p_but => %s::text[])",
+        (project, after, now, None if only is None else list(only), list(but)),
+        _count,
+    )
 
 
 def leftovers_drop(

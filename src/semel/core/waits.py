@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from uuid import UUID
 
-WaitKind = Literal["sleep", "retry", "signal", "child", "approval"]
+    from semel.core.tools import Ask
+
+WaitKind = Literal["sleep", "retry", "signal", "child", "approval", "tool", "answer"]
 
 SIGNAL_BYTES_MAX = 256 * 1024
 NAME_BYTES_MAX = 255
@@ -51,6 +53,7 @@ class Wait:
     name: str | None = None  # of the signal
     child: UUID | None = None
     question: Question | None = None
+    ask: Ask | None = None  # of a tool
 
 
 def run_park(
@@ -103,6 +106,8 @@ def _told(wait: Wait) -> dict[str, Any]:
         told["due"] = f"{wait.due.total_seconds():.6f} seconds"
     if wait.child is not None:
         told["child"] = str(wait.child)
+    if wait.ask is not None:
+        told["tool"] = wait.ask.told()
     if (asked := wait.question) is not None:
         told["approval"] = {
             "id": str(asked.id),

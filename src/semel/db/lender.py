@@ -39,6 +39,13 @@ class Lender:
         self._tasks: AsyncConnectionPool[psycopg.AsyncConnection[Any]] | None = None
         self._threads: ConnectionPool[psycopg.Connection[Any]] | None = None
 
+    def resize(self, size: int) -> None:
+        """Lend *size* at once from now on; those beyond it that are lent come back first."""
+        with self._making:
+            self._size = size
+            if self._threads is not None:
+                self._threads.resize(0, size)
+
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
         """One for a task."""
@@ -47,6 +54,8 @@ class Lender:
                 self._dsn, size=self._size, name="semel-transaction", prepare=self._prepare
             )
             await self._tasks.open()
+        elif self._tasks.max_size != self._size:
+            await self._tasks.resize(1, self._size)
         async with self._tasks.connection(WAIT_SECONDS) as conn:
             yield conn
 

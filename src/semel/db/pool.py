@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 CONNECT_SECONDS_MAX = 5
 #: How long a request waits for a free connection before it is told to come back.
 POOL_WAIT_SECONDS = 3.0
+#: A lost connection is tried again so long, then whoever asks next tries anew. Pauses double, and
+#: with a longer time a pool would find a database that is back only after as long as it was away.
+RECONNECT_SECONDS = 3.0
 #: A pooled connection that rested this long is checked before it is lent again.
 REST_SECONDS = 1.0
 
@@ -93,6 +96,7 @@ def pool(
         min_size=1,
         max_size=size,
         timeout=POOL_WAIT_SECONDS,
+        reconnect_timeout=RECONNECT_SECONDS,
         check=_check,
         open=False,
         name=name,

@@ -7,6 +7,10 @@ promise of the crash tests, and of `semel.testing`, where something else may hap
 
     ingress.accept.before      the request is verified, nothing is written
     ingress.accept.after       delivery, dedupe row and run are committed, nothing is answered
+    poller.lease.before        about to take the lease of a bot
+    poller.lease.after         it is taken, nothing is asked yet
+    poller.batch.before        updates came, nothing of them is written
+    poller.batch.after         they are committed with the next id; the server has not heard of it
     worker.claim.before        about to claim
     worker.claim.after         the claim is committed, no handler has begun
     worker.step.before         steps have had their effects, or have none yet; nothing is journaled
@@ -26,6 +30,14 @@ promise of the crash tests, and of `semel.testing`, where something else may hap
     journal.batch.after        it is committed
     journal.commit.before      a consumer has done with what it leased, the cursor stands still
     journal.commit.after       the cursor is moved
+    spool.sync.before          a record is written to the spool's file, and not synced
+    spool.sync.after           it is synced, nothing is answered
+    spool.drain.before         records are accepted and the position is moved, uncommitted
+    spool.drain.after          that is committed, the records are still on the disk
+    spool.remove.before        a file of which all is drained is about to be removed
+    spool.remove.after         it is removed
+    upkeep.fire.before         a batch of schedules is looked at, nothing is written
+    upkeep.fire.after          their runs are started and their ticks moved on, nobody is told
 """
 
 from __future__ import annotations
@@ -40,6 +52,10 @@ if TYPE_CHECKING:
 STOPS = (
     "ingress.accept.before",
     "ingress.accept.after",
+    "poller.lease.before",
+    "poller.lease.after",
+    "poller.batch.before",
+    "poller.batch.after",
     "worker.claim.before",
     "worker.claim.after",
     "worker.step.before",
@@ -59,6 +75,14 @@ STOPS = (
     "journal.batch.after",
     "journal.commit.before",
     "journal.commit.after",
+    "spool.sync.before",
+    "spool.sync.after",
+    "spool.drain.before",
+    "spool.drain.after",
+    "spool.remove.before",
+    "spool.remove.after",
+    "upkeep.fire.before",
+    "upkeep.fire.after",
 )
 
 _told = os.environ.get("SEMEL_STOP_AT", "") if os.environ.get("SEMEL_TESTING") == "1" else ""

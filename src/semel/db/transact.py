@@ -9,12 +9,13 @@ would not be committed.
 from __future__ import annotations
 
 import inspect
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
 T = TypeVar("T")
 
@@ -72,6 +73,55 @@ def transact(conn: Any, work: Callable[[], T]) -> T:
         raise BadRequest(_IN_ONE)
     with conn.begin():
         return work()
+
+
+@asynccontextmanager
+async def whole(conn: Any) -> AsyncGenerator[None, None]:
+    """
+    All that the block writes on *conn*, or nothing of it, whatever its caller does with an error.
+
+    Where *conn* is in a transaction, or its driver begins one unasked, the block is a savepoint of
+    it; else a transaction of its own. A sync connection's block never waits: see `drive`.
+    """
+    async with AsyncExitStack() as stack:
+        if hasattr(conn, "in_atomic_block"):  # Django
+            stack.enter_context(_django(conn))
+        elif hasattr(conn, "begin_nested"):  # SQLAlchemy
+            if is_async(conn):
+                await stack.enter_async_context(conn.begin_nested())
+            else:
+                stack.enter_context(conn.begin_nested())
+        else:  # psycopg, asyncpg
+            if hasattr(conn, "pgconn") and not (
+                conn.autocommit or conn.pgconn.transaction_status
+            ):
+                await answered(
+                    conn.execute("select")
+                )  # begins it: it is the caller's to commit
+            if is_async(conn):
+                await stack.enter_async_context(conn.transaction())
+            else:
+                stack.enter_context(conn.transaction())
+        yield
+
+
+@contextmanager
+def _django(conn: Any) -> Generator[None, None, None]:
+    if not conn.in_atomic_block and conn.get_autocommit():
+        from django.db import connections, transaction  # noqa: PLC0415 - the caller has it, we may not
+
+        if conn != connections[conn.alias]:  # whose transaction atomic() begins
+            raise BadRequest("the connection is not this thread's; use django.db.connection")
+        with transaction.atomic(using=conn.alias):
+            yield
+        return
+    savepoint = conn.savepoint()
+    try:
+        yield
+    except BaseException:
+        conn.savepoint_rollback(savepoint)
+        raise
+    conn.savepoint_commit(savepoint)
 
 
 async def answered(value: T | Awaitable[T]) -> T:

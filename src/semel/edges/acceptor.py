@@ -15,26 +15,24 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel.core import inbox
-from semel.db.execute import arun
 from semel.db.gather import Gather
 from semel.db.stops import stop_here
-from semel.edges.channel import REASON_CHARS_MAX
 from semel.edges.committer import Committer, lost_a_race
+from semel.edges.folding import Folding, in_order
 from semel.edges.in_time import ANSWER_SECONDS_MAX, InTime
 from semel.errors import DatabaseUnreachable
 from semel.model import Notice, Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
     import psycopg
     from psycopg_pool import AsyncConnectionPool
 
     from semel.config import Source
-    from semel.core.call import Call
     from semel.edges.channel import Notification
-    from semel.model import Accepted, Alert
+    from semel.model import Accepted
 
 I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
@@ -49,15 +47,22 @@ PROJECTS_MAX = 1000
 
 
 class Acceptor:
-    """Accepts events through a pool of connections, many to a transaction under load."""
+    """
+    Accepts events through a pool of connections, many to a transaction under load.
+
+    Args:
+        memory: Of an id, from its last sighting.
+        wait: Seconds that a transaction waits for a connection; None: as long as the pool says.
+    """
 
     def __init__(
         self,
         pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
         *,
         memory: timedelta = inbox.MEMORY,
+        wait: float | None = None,
     ) -> None:
-        self._committer = Committer(pool)
+        self._committer = Committer(pool, wait=wait)
         self._memory = memory
         self._events: dict[str, Gather[Offer, Accepted]] = {}
         self._notices: dict[str, Gather[Notice, list[Accepted]]] = {}
@@ -110,6 +115,7 @@ class Acceptor:
         body: bytes,
         headers: Mapping[str, str],
         now: datetime | None = None,
+        within: float = ANSWER_SECONDS_MAX,
     ) -> list[Accepted]:
         """
         Fold one Alertmanager notification, in one transaction; errors as `accept`.
@@ -130,74 +136,34 @@ class Acceptor:
                 run_on=source.run_on,
                 unit=source.unit,
                 priority=source.priority,
+                reminder=source.reminder,
             )
             gather = self._notices.get(source.project) or self._gather_notices(source.project)
-            return await _gathered(gather, notice, ANSWER_SECONDS_MAX)
+            return await _gathered(gather, notice, within)
 
-        def fold(alerts: Sequence[Alert]) -> Call[list[Accepted]]:
-            return inbox.alert_accept(
-                source.project,
-                source.name,
-                source.agent,
-                notification.envelope,
-                alerts,
-                body=body,
-                headers=headers,
-                grace=source.resolved_grace,
-                run_on=source.run_on,
-                unit=source.unit,
-                priority=source.priority,
-                patient=False,
-                now=now,
-            )
-
-        rest = []
-        if notification.unusable:
-            offer = Offer(
-                source=source.name,
-                channel=source.channel,
-                body=body,
-                headers=dict(headers),
-                verdict="quarantined",
-                reason=notification.unusable[:REASON_CHARS_MAX],
-            )
-            rest = [inbox.event_accept(source.project, [offer], patient=False, now=now)]
+        folding = Folding(
+            source=source, notification=notification, body=body, headers=headers, now=now
+        )
 
         async def in_turn() -> list[Accepted]:
             async with self._turn(source.project, source.name):
-                return await self._fold(fold, first, then, rest)
+                return await self._fold(folding, alone=not then)
 
         async def send() -> list[Accepted]:
             accepted = await self._committer.insist(source.project, in_turn)
-            if any(one.verdict == "new" and one.run_id for one in accepted):
+            if source.agent and any(one.verdict == "new" and one.run_id for one in accepted):
                 self._committer.wake([source.agent])
             return accepted
 
-        return await self._in_time.wait(send(), ANSWER_SECONDS_MAX)
+        return await self._in_time.wait(send(), within)
 
-    async def _fold(
-        self,
-        fold: Callable[[Sequence[Alert]], Call[list[Accepted]]],
-        first: list[Alert],
-        then: list[Alert],
-        rest: Sequence[Call[list[Accepted]]],
-    ) -> list[Accepted]:
-        """Fold *first* and *then* in one transaction, with the *rest*."""
-        if not then and not rest:
-            return await self._committer.once(fold(first))
+    async def _fold(self, folding: Folding, *, alone: bool) -> list[Accepted]:
+        """Fold a notification in one transaction: in one statement where *alone* it is enough."""
+        if alone and not folding.notification.unusable:
+            return await self._committer.once(folding.fold(folding.notification.alerts))
         stop_here("ingress.accept.before")
-        accepted: list[Accepted] = []
-        async with self._committer.pool.connection() as conn, conn.transaction():
-            if then:
-                # Had it come before, the earlier states would be news again once they are folded.
-                async with conn.transaction(force_rollback=True):
-                    known = await arun(conn, fold(then))
-                if all(one.verdict != "new" for one in known):
-                    last = {alert.fingerprint for alert in then}
-                    first = [*(a for a in first if a.fingerprint not in last), *then]
-                    then = []
-            for call in (fold(first), *([fold(then)] if then else []), *rest):
-                accepted += await arun(conn, call)
+        async with self._committer.connection() as conn, conn.transaction():
+            accepted = await folding.on(conn)
         stop_here("ingress.accept.after")
         return accepted
 
@@ -228,7 +194,7 @@ class Acceptor:
             self._committer.wake(
                 notice.agent
                 for notice, each in zip(notices, accepted, strict=True)
-                if any(one.verdict == "new" and one.run_id for one in each)
+                if notice.agent and any(one.verdict == "new" and one.run_id for one in each)
             )
             return accepted
 
@@ -276,22 +242,3 @@ def _keep(kept: dict[str, T], project: str, gather: T) -> None:
 
 def _alerts_of(notice: Notice) -> list[tuple[str, str]]:
     return [(notice.source, alert.fingerprint) for alert in notice.alerts]
-
-
-def in_order(alerts: Sequence[Alert]) -> tuple[list[Alert], list[Alert]]:
-    """
-    *alerts* as they are to be folded: one of each fingerprint, then what is later.
-
-    An alert fires before it is resolved, unless it fires anew after its end.
-    """
-    first: dict[str, Alert] = {}
-    then = []
-    for alert in sorted(alerts, key=lambda one: one.status):
-        other = first.setdefault(alert.fingerprint, alert)
-        if other is alert:
-            continue
-        is_anew = other.starts_ns > max(alert.starts_ns, alert.ends_ns)
-        if is_anew:
-            first[alert.fingerprint] = alert
-        then.append(other if is_anew else alert)
-    return list(first.values()), then

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
@@ -96,6 +96,7 @@ class Request:
     now: datetime | None = None  # a test's clock; None: the real one
     admitted: bool = False  # it was verified when it came, and is read again from the store
     query: bytes = b""  # what follows the ? of its URL, never kept
+    proved: Proved = field(default=lambda _nth: None)  # told which secret proved it, from 1
 
     def values(self, name: str) -> list[str]:
         """What every line of the header *name* says."""
@@ -150,6 +151,7 @@ class Reply:
     offers: tuple[Offer, ...] = ()  # none: nothing is kept, and the verdict is ignored
 
 
+Proved: TypeAlias = "Callable[[int], None]"
 Reading: TypeAlias = list[Offer] | Notification | Reply
 Read: TypeAlias = "Callable[[Request, Source], Reading]"
 
@@ -203,11 +205,13 @@ def prove(request: Request, source: Source, right: Callable[[bytes], bool]) -> N
         raise NotAuthentic(
             "this source has no secret, so it takes only what this machine sends"
         )
-    proved = False
-    for secret in source.secrets:
-        proved |= right(secret.reveal().encode("utf-8", "surrogateescape"))
+    proved = 0
+    for nth, secret in enumerate(source.secrets, 1):
+        if right(secret.reveal().encode("utf-8", "surrogateescape")):
+            proved = proved or nth
     if not proved:
         raise NotAuthentic("the request does not carry a secret or signature of this source")
+    request.proved(proved)
 
 
 def only(request: Request, name: str) -> bytes:
@@ -235,6 +239,7 @@ def offer(
     name: str,
     told: Json,
     *,
+    kind: str | None = None,
     correlation: str | None = None,
     content: str | None = None,
 ) -> Offer:
@@ -246,6 +251,7 @@ def offer(
         source: Whose agent it is for.
         name: Of an id that cannot be one it is quarantined.
         told: JSON that can be kept.
+        kind: The event's type.
         correlation: What it belongs to, for an agent that joins.
         content: What was said, where *name* is not signed.
     """
@@ -259,12 +265,35 @@ def offer(
         agent=source.agent,
         input=told,
         priority=source.priority,
+        kind=kind,
         correlation=correlation,
         content=content,
         window=source.content_window,
         body=request.body,
         headers=headers_of(request, source),
     )
+
+
+def packing(request: Request) -> str | None:
+    """
+    How the body is packed; None: it is plain.
+
+    It is never unpacked: what is small on the wire may be anything in memory.
+    """
+    for told in request.values("content-encoding"):
+        if told.strip().lower() not in {"", "identity"}:
+            return _printable(told[:40])
+    return None
+
+
+def reason_of(text: str) -> str:
+    """*text* as the reason of a delivery: bounded, and safe on a terminal."""
+    return _printable(text[:REASON_CHARS_MAX])
+
+
+def text_of(value: Json) -> str | None:
+    """*value* where it is text."""
+    return value if isinstance(value, str) else None
 
 
 def id_fault(name: Any) -> str | None:
@@ -292,17 +321,16 @@ def ignored(request: Request, source: Source, reason: str) -> Offer:
 
 def unusable(request: Request, source: Source, reason: str) -> Offer:
     """The request, or an event of it, that is authentic and cannot be read: kept raw."""
-    packed = [each for each in request.values("content-encoding") if each.lower() != "identity"]
-    if packed:
-        # Never unpacked: what is small on the wire may be anything in memory.
-        reason = f"a body with Content-Encoding {packed[0][:40]} is not read: {reason}"
+    packed = packing(request)
+    if packed is not None:
+        reason = f"a body with Content-Encoding {packed} is not read: {reason}"
     return Offer(
         source=source.name,
         channel=source.channel,
         body=request.body,
         headers=headers_of(request, source),
         verdict="quarantined",
-        reason=_printable(reason[:REASON_CHARS_MAX]),
+        reason=reason_of(reason),
     )
 
 

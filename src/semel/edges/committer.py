@@ -23,6 +23,7 @@ from semel.errors import BadRequest, DatabaseUnreachable, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from psycopg_pool import AsyncConnectionPool
 
@@ -39,12 +40,27 @@ _LOST_A_RACE = frozenset({"40001", "40P01", "55P03"})
 
 
 class Committer:
-    """Commits calls, and wakes workers afterwards."""
+    """
+    Commits calls, and wakes workers afterwards.
 
-    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
+    Args:
+        wait: Seconds that a call waits for a connection; None: as long as the pool says.
+    """
+
+    def __init__(
+        self,
+        pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
+        *,
+        wait: float | None = None,
+    ) -> None:
         self.pool = pool
+        self._wait = wait
         self._bell = Bell()
         self._ringing: set[asyncio.Task[None]] = set()
+
+    def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """A connection of the pool, lent."""
+        return self.pool.connection(self._wait)
 
     async def once(self, call: Call[T]) -> T:
         """
@@ -58,7 +74,7 @@ class Committer:
         """
         try:
             stop_here("ingress.accept.before")
-            async with self.pool.connection() as conn:
+            async with self.connection() as conn:
                 answer = await arun(conn, call)
             stop_here("ingress.accept.after")
         except psycopg.Error as error:
@@ -74,7 +90,7 @@ class Committer:
         answers: list[T] = []
         try:
             stop_here("ingress.accept.before")
-            async with self.pool.connection() as conn, conn.transaction():
+            async with self.connection() as conn, conn.transaction():
                 for call in calls:
                     answers += await arun(conn, call)
             stop_here("ingress.accept.after")

@@ -12,11 +12,9 @@ the one door whose price each event pays.
 
 from __future__ import annotations
 
-import ipaddress
-import json
+import math
 import time
 from datetime import UTC, datetime
-from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,69 +23,66 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from semel import log
-from semel.edges import body, form, problem
-from semel.edges.channel import Notification, Reply, Request, headers_of, quarantined
+from semel.edges import body, form, problem, routing
+from semel.edges.address import is_local
+from semel.edges.channel import Notification, Reply, Request, headers_of, ignored, quarantined
 from semel.edges.channels import METHODS, READERS
+from semel.edges.cut_lists import CUT_LISTS
+from semel.edges.in_time import ANSWER_SECONDS_MAX
+from semel.edges.receipt import replied, respond
+from semel.edges.spool.record import Record, named_events
+from semel.edges.threshold import thresholds
 from semel.errors import (
+    AddressRefused,
     BadRequest,
     DatabaseUnreachable,
-    Duplicate,
-    KeyConflict,
     NotAuthentic,
-    Quarantined,
     SchemaMismatch,
     SemelError,
+    SourceTooOften,
     UnknownSource,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from starlette.types import Receive, Scope, Send
 
     from semel.config import Settings, Source
     from semel.edges.acceptor import Acceptor
+    from semel.edges.spool.door import Door
+    from semel.edges.spool.record import Part
     from semel.model import Accepted, Offer
 
-#: Told of each request to a known source: source, outcome, seconds.
-Observe: TypeAlias = "Callable[[str, str, float], None]"
+#: Told of each event of a request to a known source: source, outcome, seconds.
+Observe: TypeAlias = "Callable[[Source, str, float], None]"
+#: Told which secret of a source proved a request, counted from 1.
+ObserveSecret: TypeAlias = "Callable[[Source, int], None]"
 
 CLOCK_HEADER = "x-semel-test-clock"
-#: Hosts of senders that are remembered to be this machine, or not.
-HOSTS_MAX = 1024
 #: A source's refusals are logged at most this often; the metrics count all of them.
 REFUSAL_SECONDS = 10.0
 
-#: Who sends these sits between a client and us, or is a browser: it speaks for somebody else.
-_BETWEEN = frozenset(
-    {
-        "cf-connecting-ip",
-        "forwarded",
-        "origin",
-        "sec-fetch-site",
-        "true-client-ip",
-        "via",
-        "x-client-ip",
-        "x-cluster-client-ip",
-        "x-original-url",
-        "x-real-ip",
-    }
-)
-_BETWEEN_PREFIX = "x-forwarded"
-
 _REFUSED = {"Semel-Verdict": "refused"}
-_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_SEEN = ("duplicate", "late", "reminder", "redelivery")
 
 
 class Ingress:
-    """The providers' door. It holds no state but when it last logged a refusal."""
+    """The providers' door. It holds no state but its rates, and when it last logged a refusal."""
 
-    def __init__(self, settings: Settings, acceptor: Acceptor, observe: Observe) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        acceptor: Acceptor,
+        observe: Observe,
+        observe_secret: ObserveSecret,
+        door: Door | None = None,
+    ) -> None:
         self._settings = settings
         self._acceptor = acceptor
         self._observe = observe
+        self._observe_secret = observe_secret
+        self._door = door  # None: nothing is spooled
+        self._thresholds = thresholds(settings.sources, settings.server)
         self._told: dict[tuple[str, str], float] = {}
 
     def routes(self) -> list[Route]:
@@ -110,6 +105,8 @@ class Ingress:
                 source.channel, ()
             ):
                 raise _not_allowed(source)
+            if (limits := self._thresholds.get(name)) is not None:
+                limits.admit(scope)
             raw = await body.whole(scope, receive, self._settings.server)
             if raw is None:
                 answer = Response(status_code=HTTPStatus.BAD_REQUEST)
@@ -122,11 +119,11 @@ class Ingress:
             outcomes.append("malformed")
         except SemelError as error:
             self._log_refusal(error, name, scope)
-            answer = problem.answer(error, headers=_REFUSED)
+            answer = problem.answer(error, headers={**_REFUSED, **_later(error)})
             outcomes.append(_outcome(error))
         if source is not None:
             for outcome in outcomes:
-                self._observe(source.name, outcome, time.perf_counter() - began)
+                self._observe(source, outcome, time.perf_counter() - began)
         await answer(scope, receive, send)
 
     async def _judge(self, request: Request, source: Source) -> tuple[Response, list[str]]:
@@ -135,12 +132,14 @@ class Ingress:
         reply = reading if isinstance(reading, Reply) else None
         if isinstance(reading, Reply):
             if not reading.offers:
-                return _replied(reading, "ignored"), ["ignored"]
+                return replied(reading, "ignored"), ["ignored"]
             reading = list(reading.offers)
+        if (limits := self._thresholds.get((source.project, source.name))) is not None:
+            limits.spend()
         accepted = await self._accept(request, source, reading)
         verdicts: list[str] = [one.verdict for one in accepted]
         if reply is not None and reply.body is not None:
-            return _replied(reply, ", ".join(verdicts)), verdicts
+            return replied(reply, ", ".join(verdicts)), verdicts
         return respond(
             accepted,
             is_read=source.channel == "api",
@@ -150,23 +149,67 @@ class Ingress:
     async def _accept(
         self, request: Request, source: Source, reading: list[Offer] | Notification
     ) -> list[Accepted]:
+        parts = _parts(request, source, reading)
+        if self._door is None or not source.spool:
+            return await self._straight(
+                self._acceptor, request, source, parts, within=ANSWER_SECONDS_MAX
+            )
+        parts = [named_events(part) if isinstance(part, list) else part for part in parts]
+        record = Record(
+            at=request.at,
+            project=source.project,
+            source=source.name,
+            channel=source.channel,
+            parts=parts,
+            body=request.body,
+            headers=headers_of(request, source),
+        )
+        straight = self._straight(
+            self._door.acceptor, request, source, parts, within=self._door.wait
+        )
+        return await self._door.enter(record, straight)
+
+    async def _straight(
+        self,
+        acceptor: Acceptor,
+        request: Request,
+        source: Source,
+        parts: Sequence[Part],
+        *,
+        within: float,
+    ) -> list[Accepted]:
+        """
+        Accept *parts* of one arrival, one after the other, each in a transaction of its own.
+
+        When a later one fails, all of it comes again; what was accepted is known by then.
+        """
+        accepted: list[Accepted] = []
         try:
-            if isinstance(reading, Notification):
-                return await self._acceptor.accept_alerts(
-                    source,
-                    reading,
+            for part in parts:
+                if isinstance(part, list):
+                    accepted += await acceptor.accept(
+                        source.project, part, now=request.now, within=within
+                    )
+                    continue
+                own, notification = part
+                accepted += await acceptor.accept_alerts(
+                    own,
+                    notification,
                     body=request.body,
                     headers=headers_of(request, source),
                     now=request.now,
+                    within=within,
                 )
-            return await self._acceptor.accept(source.project, reading, now=request.now)
         except BadRequest as bad:
             # The database could not keep what the channel read. A caller of the api reads its
             # answers; a provider would send the same again, so the raw bytes are kept instead.
             if source.channel == "api":
                 raise
             kept_raw = quarantined(request, source, str(bad))
-            return await self._acceptor.accept(source.project, kept_raw, now=request.now)
+            return await acceptor.accept(
+                source.project, kept_raw, now=request.now, within=within
+            )
+        return accepted
 
     def _request(self, scope: Scope, raw: bytes, source: Source) -> Request:
         headers = [
@@ -186,10 +229,13 @@ class Ingress:
             local=is_open or is_local(scope.get("client"), headers),
             now=now,
             query=scope.get("query_string", b""),
+            proved=lambda nth: self._observe_secret(source, nth),
         )
 
     def _log_refusal(self, error: SemelError, name: tuple[str, str], scope: Scope) -> None:
-        if not isinstance(error, NotAuthentic | DatabaseUnreachable | SchemaMismatch):
+        if not isinstance(
+            error, NotAuthentic | AddressRefused | DatabaseUnreachable | SchemaMismatch
+        ):
             return
         now = time.monotonic()
         if now - self._told.get(name, -REFUSAL_SECONDS) >= REFUSAL_SECONDS:
@@ -208,6 +254,20 @@ class Ingress:
                 )
 
 
+def _parts(request: Request, source: Source, reading: list[Offer] | Notification) -> list[Part]:
+    """What is accepted together of one arrival: its events, or a part of it for each agent."""
+    if not isinstance(reading, Notification):
+        return [routing.routed(reading, source)]
+    CUT_LISTS.note(source, reading.envelope)
+    parts: list[Part] = []
+    routed, unrouted = routing.parted(reading, source)
+    parts += routed
+    offers = [ignored(request, source, unrouted)] if unrouted else []
+    if reading.unusable and not routed:
+        offers += quarantined(request, source, reading.unusable)
+    return [*parts, offers] if offers else parts
+
+
 def named(path: str) -> tuple[str, str] | None:
     """Project and source in the *path* of an ingress; None if it is none."""
     parts = path.split("/")
@@ -219,70 +279,9 @@ def named(path: str) -> tuple[str, str] | None:
     return None
 
 
-class _Answer(Response):
-    """JSON that is there already."""
-
-    def __init__(self, told: object, *, status: int, verdicts: str) -> None:
-        self.status_code = status
-        self.background = None
-        self.body = _ENCODE(told).encode()
-        self.raw_headers = [
-            (b"semel-verdict", verdicts.encode()),
-            (b"content-length", str(len(self.body)).encode()),
-            (b"content-type", b"application/json"),
-        ]
-
-
-def respond(
-    accepted: Sequence[Accepted], *, is_read: bool = True, status: int | None = None
-) -> Response:
-    """
-    The answer to a request whose events were accepted. It has no member `method`.
-
-    Args:
-        accepted: What became of them.
-        is_read: The caller reads it and can mend what it sent, so a single conflict is 422. A
-            provider would send the same again.
-        status: Where the provider wants that; else 201 if any is new, or 200.
-    """
-    verdicts = ", ".join([one.verdict for one in accepted])
-    if is_read and len(accepted) == 1 and accepted[0].verdict == "conflict":
-        conflict = KeyConflict(f"{accepted[0].reason}; its run is {accepted[0].run_id}")
-        return problem.answer(conflict, headers={"Semel-Verdict": verdicts})
-    is_new = any(one.verdict == "new" for one in accepted)
-    events = [_event(one) for one in accepted]
-    return _Answer(
-        events[0] if len(events) == 1 else {"events": events},
-        status=status or (HTTPStatus.CREATED if is_new else HTTPStatus.OK),
-        verdicts=verdicts,
-    )
-
-
-def _replied(reply: Reply, verdicts: str) -> Response:
-    headers = {"Semel-Verdict": verdicts, **dict(reply.headers)}
-    if reply.media is not None:
-        headers["X-Content-Type-Options"] = "nosniff"
-    return Response(reply.body, reply.status, headers=headers, media_type=reply.media)
-
-
 def _not_allowed(source: Source) -> HTTPException:
     allowed = sorted({"POST"} | METHODS.get(source.channel, frozenset()))
     return HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(allowed)})
-
-
-def is_local(client: tuple[str, int] | None, headers: Sequence[tuple[str, str]]) -> bool:
-    """Whether a program on this machine sent it, without a proxy or a browser in between."""
-    if client is None or not _is_loopback(client[0]):
-        return False
-    return not any(name in _BETWEEN or name.startswith(_BETWEEN_PREFIX) for name, _ in headers)
-
-
-@lru_cache(maxsize=HOSTS_MAX)
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def clock(told: str | None) -> datetime | None:
@@ -295,22 +294,18 @@ def clock(told: str | None) -> datetime | None:
         raise BadRequest(f"{CLOCK_HEADER} is no unix time") from None
 
 
-def _event(accepted: Accepted) -> dict[str, Any]:
-    event: dict[str, Any] = {
-        "run_id": str(accepted.run_id) if accepted.run_id else None,
-        "event_id": str(accepted.event_id) if accepted.event_id else None,
-        "duplicate": accepted.verdict in _SEEN,
-    }
-    if accepted.verdict in _SEEN:
-        event["code"] = Duplicate.code
-    elif accepted.verdict == "conflict":
-        event["code"] = KeyConflict.code
-    elif accepted.verdict == "quarantined":
-        event |= {"code": Quarantined.code, "reason": accepted.reason}
-    return event
+def _later(error: SemelError) -> dict[str, str]:
+    """When to come back, of a source that takes no more for now."""
+    if isinstance(error, SourceTooOften):
+        return {"Retry-After": str(math.ceil(error.wait))}
+    return {}
 
 
 def _outcome(error: SemelError) -> str:
     if isinstance(error, NotAuthentic):
         return "refused"
+    if isinstance(error, AddressRefused):
+        return "forbidden"
+    if isinstance(error, SourceTooOften):
+        return "limited"
     return "failed" if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR else "malformed"

@@ -1,10 +1,14 @@
 """
-Replay: a kept delivery, read again under today's configuration, and offered again on purpose.
+Replay: a kept delivery, read again under today's configuration, and offered again.
 
-A delivery that has an identity is offered under one that names the replay, so nothing takes it
-for a duplicate. One that had none - it was quarantined, or ignored - gets its true identity now:
-when its sender repeats it, that is a duplicate. Alerts that were quarantined are folded as of
-the moment they came; others are a run on purpose and leave the fold as it is.
+One that was quarantined or ignored has no identity yet and gets its true one now: when its sender
+repeats it, that is a duplicate. One that has an identity is offered under it, so it is what its
+sender's repetition would be, a duplicate as a rule; by force it is offered under one that
+names the replay, so nothing takes it for a duplicate and it makes a run on purpose.
+
+Alerts that were quarantined or ignored are folded as of the moment they came. Those that were
+folded are only judged: what came since has changed the state that they were judged by. A run on
+purpose leaves the fold as it is.
 
 The secret was verified when it came and is not asked for again. A dry run is the same
 transaction, rolled back, so it answers what would happen and not what we think would.
@@ -19,11 +23,11 @@ import psycopg
 
 from semel.core import deliveries, inbox, reads
 from semel.db.execute import run
-from semel.edges import start
-from semel.edges.acceptor import in_order
+from semel.edges import routing, start
 from semel.edges.channel import Notification, Reply, Request
 from semel.edges.channels import READERS
 from semel.edges.committer import ours
+from semel.edges.folding import in_order
 from semel.errors import NoSuchEvent, NotReplayable, Quarantined, UnknownSource
 from semel.model import Offer
 
@@ -58,6 +62,7 @@ def replay(
     told: UUID,
     *,
     dry_run: bool = False,
+    force: bool = False,
 ) -> tuple[Delivery, list[Replayed]]:
     """
     Offer the delivery *told*, or the one that made the event *told*, again.
@@ -65,11 +70,13 @@ def replay(
     Args:
         conn: In autocommit; one transaction is made.
         settings: Today's; a source's secrets need not be there.
+        dry_run: Roll it back.
+        force: Make a run on purpose of what has made an event already, whatever routes say now.
 
     Raises:
         NoSuchEvent: no delivery of this project has or made it.
         NotReplayable: its body is purged, its source is of another channel now, or reads it as
-            one to be ignored.
+            one to be ignored; or, not by force, it is of alerts that were folded.
         UnknownSource: its source is configured no longer.
         Quarantined: it is still unusable.
     """
@@ -81,21 +88,39 @@ def replay(
         )
     name = (project, delivery.source)
     first = run(conn, reads.work_of(project, delivery.run_id))
-    reading = _read(delivery, settings.sources.get(name), first, dry_run=dry_run)
+    by_force = force and (delivery.known or delivery.event_id is not None)
+    reading = _read(
+        delivery, settings.sources.get(name), first, dry_run=dry_run, by_force=by_force
+    )
+    if isinstance(reading, Notification) and delivery.known and not dry_run:
+        raise NotReplayable(
+            "its alerts were folded, and others came since; --dry-run judges it and changes"
+            " nothing, --force makes a run on purpose"
+        )
     try:
         with conn.transaction(force_rollback=dry_run):
-            accepted = (
-                _fold(conn, delivery, settings.sources[name], reading)
-                if isinstance(reading, Notification)
-                else _offer(conn, delivery, _mine(delivery, reading), settings.retention.dedupe)
+            if isinstance(reading, Notification):
+                accepted = _fold(conn, delivery, settings.sources[name], reading)
+                return delivery, [_replayed(conn, delivery, one, first) for one in accepted]
+            mine = _mine(delivery, reading, by_force=by_force)
+            accepted = _offer(
+                conn, delivery, mine, settings.retention.dedupe, by_force=by_force
             )
-            return delivery, [_replayed(conn, delivery, one, first) for one in accepted]
+            return delivery, [
+                _replayed(conn, delivery, one, first, today=offer if delivery.known else None)
+                for one, offer in zip(accepted, mine, strict=True)
+            ]
     except psycopg.Error as error:
         raise ours(error) from error
 
 
 def _read(
-    delivery: Delivery, source: Source | None, first: reads.Work | None, *, dry_run: bool
+    delivery: Delivery,
+    source: Source | None,
+    first: reads.Work | None,
+    *,
+    dry_run: bool,
+    by_force: bool,
 ) -> list[Offer] | Notification:
     """The bytes of *delivery* as today's configuration reads them."""
     if delivery.body is None:
@@ -104,9 +129,10 @@ def _read(
         )
     headers = {name: value for name, value in delivery.headers.items() if value != "***"}
     if start.PATH_HEADER in headers:
+        key = None if by_force else delivery.provider_event_id
         return [
             start.read(
-                delivery.project, delivery.source, delivery.body, key=None, headers=headers
+                delivery.project, delivery.source, delivery.body, key=key, headers=headers
             )
         ]
     if source is None:
@@ -132,15 +158,33 @@ def _read(
     if isinstance(reading, Reply):
         reading = list(reading.offers)
     if isinstance(reading, Notification):
-        return [_of_alerts(delivery, source, reading, first)] if delivery.known else reading
-    return _usable(reading, dry_run=dry_run)
+        return [_of_alerts(delivery, source, reading, first)] if by_force else reading
+    if by_force:
+        return [_forced(offer, source, first) for offer in _found(reading)]
+    return _usable(routing.routed(_found(reading), source), delivery, dry_run=dry_run)
 
 
-def _usable(offers: list[Offer], *, dry_run: bool) -> list[Offer]:
-    """*offers*, which must be events unless it is only asked what they would become."""
+def _found(offers: list[Offer]) -> list[Offer]:
     if not offers:
         raise NotReplayable("today's configuration finds no event in it")
-    for offer in offers if not dry_run else ():
+    return offers
+
+
+def _forced(offer: Offer, source: Source, first: reads.Work | None) -> Offer:
+    """*offer* for the agent that routes say now; where they say none, for that of its first run."""
+    [now] = routing.routed([offer], source)
+    if now.agent is not None or now.verdict == "quarantined":
+        return now
+    agent = first.agent if first is not None else source.agent
+    if agent is None or offer.verdict is not None:
+        raise NotReplayable(f"nothing says which agent it is for: {now.reason}")
+    return replace(offer, agent=agent)
+
+
+def _usable(offers: list[Offer], delivery: Delivery, *, dry_run: bool) -> list[Offer]:
+    """*offers*, which must be events unless it is only asked what they would become."""
+    asked = [offer for offer in offers if _is_of(offer, offers, delivery)]
+    for offer in asked if not dry_run else ():
         if offer.verdict == "quarantined":
             raise Quarantined(f"it is still unusable: {offer.reason}")
         if offer.verdict == "ignored":
@@ -148,7 +192,13 @@ def _usable(offers: list[Offer], *, dry_run: bool) -> list[Offer]:
     return offers
 
 
-def _mine(delivery: Delivery, offers: Sequence[Offer]) -> list[Offer]:
+def _is_of(offer: Offer, offers: Sequence[Offer], delivery: Delivery) -> bool:
+    """Whether the *delivery* is about this one of *offers*."""
+    is_named = delivery.known or delivery.provider_event_id is not None
+    return not is_named or len(offers) == 1 or offer.id == delivery.provider_event_id
+
+
+def _mine(delivery: Delivery, offers: Sequence[Offer], *, by_force: bool) -> list[Offer]:
     """
     Those of *offers* that the delivery is about, with its body and headers.
 
@@ -158,14 +208,15 @@ def _mine(delivery: Delivery, offers: Sequence[Offer]) -> list[Offer]:
     mine = [
         replace(
             offer,
+            id=delivery.provider_event_id if delivery.known else offer.id,
             body=delivery.body or b"",
             headers=_headers(delivery),
-            # A replay of what was accepted has a run of its own, whatever its agent does.
-            correlation=None if delivery.known else offer.correlation,
-            content=None if delivery.known else offer.content,
+            # A run on purpose is one of its own, whatever its agent does.
+            correlation=None if by_force else offer.correlation,
+            content=None if by_force else offer.content,
         )
         for offer in offers
-        if not delivery.known or len(offers) == 1 or offer.id == delivery.provider_event_id
+        if _is_of(offer, offers, delivery)
     ]
     if not mine:
         raise NotReplayable(
@@ -187,10 +238,17 @@ def _of_alerts(
         alert for alert in reading.alerts if not wanted or alert.fingerprint in wanted
     ] or reading.alerts
     is_firing = any(alert.status == "firing" for alert in alerts)
+    chosen = (
+        routing.choose(source, alert.status, {**reading.envelope, **alert.alert}).agent
+        for alert in alerts
+    )
+    agent = next(filter(None, chosen), first.agent if first is not None else source.agent)
+    if agent is None:
+        raise NotReplayable("no route says which agent its alerts are for")
     return Offer(
         source=source.name,
         channel=source.channel,
-        agent=source.agent,
+        agent=agent,
         input={
             **reading.envelope,
             "status": "firing" if is_firing else "resolved",
@@ -219,13 +277,18 @@ def _fold(
 ) -> Sequence[Accepted]:
     """Fold alerts that never were; as of the moment they came, since others came after."""
     accepted: list[Accepted] = []
-    for alerts in filter(None, in_order(reading.alerts)):
+    parts, unrouted = routing.parted(reading, source)
+    if not parts:
+        raise NotReplayable(f"today's configuration ignores it: {unrouted}")
+    for own, alerts in [
+        (own, alerts) for own, part in parts for alerts in in_order(part.alerts) if alerts
+    ]:
         accepted += run(
             conn,
             inbox.alert_accept(
                 source.project,
                 source.name,
-                source.agent,
+                own.agent,
                 reading.envelope,
                 alerts,
                 body=delivery.body or b"",
@@ -234,6 +297,7 @@ def _fold(
                 run_on=source.run_on,
                 unit=source.unit,
                 priority=source.priority,
+                reminder=source.reminder,
                 now=delivery.received_at,
             ),
         )
@@ -245,9 +309,14 @@ def _fold(
 
 
 def _offer(
-    conn: psycopg.Connection[Any], delivery: Delivery, offers: list[Offer], memory: timedelta
+    conn: psycopg.Connection[Any],
+    delivery: Delivery,
+    offers: list[Offer],
+    memory: timedelta,
+    *,
+    by_force: bool,
 ) -> Sequence[Accepted]:
-    if delivery.known and offers[0].verdict is None:
+    if by_force and offers[0].verdict is None:
         one = run(conn, deliveries.event_replay(delivery, offers[0], memory=memory))
         if one is None:
             raise NotReplayable(f"the body of delivery {delivery.delivery_id} was just purged")
@@ -263,14 +332,20 @@ def _replayed(
     delivery: Delivery,
     accepted: Accepted,
     first: reads.Work | None,
+    *,
+    today: Offer | None = None,
 ) -> Replayed:
+    """What *accepted* became; of what made no run, what *today* would ask an agent to do."""
     work = run(conn, reads.work_of(delivery.project, accepted.run_id))
+    started = (
+        work is not None and work.event_id == accepted.event_id and accepted.verdict == "new"
+    )
+    if not started and today is not None and today.agent is not None:
+        work = reads.Work(today.agent, today.input, None)
     same = None if first is None or work is None else first.what == work.what
     return Replayed(
         accepted=accepted,
-        started=work is not None
-        and work.event_id == accepted.event_id
-        and accepted.verdict == "new",
+        started=started,
         agent=work.agent if work else None,
         input=work.input if work else None,
         differs=None if same is None else not same,

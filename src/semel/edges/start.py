@@ -2,7 +2,7 @@
 A start: the body of POST /v1/{project}/runs, read whole or refused.
 
     {"agent": "triage", "input": {…}, "priority": 5, "delay": "30s", "deadline": "1h",
-     "unique": "order-17"}
+     "unique": "order-17", "concurrency_key": "customer-7"}
 
 Instead of `unique`, which finds the run that is there, `correlation` tells it: where the agent
 joins, the start is a signal to the live run of that key.
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 PATH_HEADER = ":path"
 DELAY_MAX = timedelta(days=366)
 
-_MEMBERS = ("agent", "input", "priority", "delay", "deadline", "unique", "correlation")
+_MEMBERS = (
+    *("agent", "input", "priority", "delay", "deadline", "unique", "correlation"),
+    "concurrency_key",
+)
 
 
 def read(
@@ -72,6 +75,7 @@ def read(
         deadline=deadline,
         unique=unique,
         correlation=correlation,
+        concurrency_key=unique_key(told.get("concurrency_key"), name="concurrency_key"),
         compare=key is not None,
         body=body,
         headers={**headers, PATH_HEADER: f"/v1/{project}/runs"},

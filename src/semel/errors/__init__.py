@@ -25,6 +25,8 @@ docs; a test holds the four to one another.
     ├── LostRace            E-IDEMPOTENT-013  a deadlock or a serialization failure
     ├── LeaseLost           E-LEASE-001
     ├── NoSuchRun           E-RUN-001
+    ├── NoSuchBatch         E-BATCH-001
+    ├── NoSuchWorker        E-WORKER-001
     ├── RunRefused          E-RUN-002
     ├── AttemptsExhausted   E-RUN-003
     ├── DeadlinePassed      E-RUN-004
@@ -152,7 +154,9 @@ from semel.errors.runs import (
     JournalMismatch,
     LeaseLost,
     NestedStep,
+    NoSuchBatch,
     NoSuchRun,
+    NoSuchWorker,
     RunCancelled,
     RunRefused,
     StepFailed,
@@ -208,12 +212,14 @@ __all__ = [
     "NeedsReconcile",
     "NestedStep",
     "NoSuchApproval",
+    "NoSuchBatch",
     "NoSuchCall",
     "NoSuchConsumer",
     "NoSuchEvent",
     "NoSuchOperation",
     "NoSuchRun",
     "NoSuchSchedule",
+    "NoSuchWorker",
     "NotALedger",
     "NotAuthentic",
     "NotDrained",

@@ -101,4 +101,6 @@ class SpoolUnfit(SemelError):
     http_status = 503
     retryable = True
     title = "not spooled"
-    remedy = "`semel doctor` says what is wrong with the spool: its bound, its disk or its folder."
+    remedy = (
+        "`semel doctor` says what is wrong with the spool: its bound, its disk or its folder."
+    )

@@ -25,6 +25,26 @@ class NoSuchRun(SemelError):
     remedy = "Check the id and the project: `semel run list` shows what is there."
 
 
+class NoSuchBatch(SemelError):
+    """No batch of this name is kept in this project."""
+
+    code = "E-BATCH-001"
+    sqlstate = "SMB01"
+    http_status = 404
+    title = "no such batch"
+    remedy = "Check the name and the project: `semel batch list` shows what is there."
+
+
+class NoSuchWorker(SemelError):
+    """No worker of this id has been seen for a day."""
+
+    code = "E-WORKER-001"
+    sqlstate = "SMW01"
+    http_status = 404
+    title = "no such worker"
+    remedy = "Each start of a worker has an id of its own: `semel worker list` shows them."
+
+
 class RunRefused(SemelError):
     """The run's state does not allow this."""
 

@@ -15,16 +15,18 @@ from uuid import UUID
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from semel.core import ledger_reads, reads, story, transitions
+from semel.core import ledger_reads, reads, schedules, story, transitions
 from semel.core.ledger_reads import OperationStatus
 from semel.core.operations import NAME_BYTES_MAX, REQUEST_BYTES_MAX
 from semel.core.text import load_object
 from semel.edges import body, idempotency_key, start
 from semel.edges.channel import kept
 from semel.edges.in_time import ANSWER_SECONDS_MAX
-from semel.edges.ingress import CLOCK_HEADER, clock, respond
+from semel.edges.ingress import CLOCK_HEADER, clock
+from semel.edges.receipt import respond
 from semel.errors import BadRequest, NoSuchRun, RunRefused
 from semel.model import RunKind, RunStatus, Verdict
+from semel.ops import flow
 from semel.ops.gate import OPERATORS, READERS, STARTERS, Gate, token
 from semel.ops.query import Query
 from semel.ops.steer import Steer
@@ -63,6 +65,7 @@ class Api:
             "runs/{run_id}": self.show_run,
             "events": self.list_events,
             "agents": self.list_agents,
+            "schedules": self.list_schedules,
             "workers": self.list_workers,
         }
         return [
@@ -71,6 +74,7 @@ class Api:
             Route("/v1/{project}/runs/{run_id}/retry", self.retry_run, methods=["POST"]),
             Route("/v1/{project}/operations", self.list_operations),
             *Steer(self._settings, self._asker, self._gate).routes(),
+            *flow.Flow(self._settings, self._asker, self._gate).routes(),
             *(
                 Route(f"/v1/{{project}}/{path}", self._reader(get))
                 for path, get in gets.items()
@@ -98,6 +102,8 @@ class Api:
         key = idempotency_key.find(
             headers, required=configured is not None and configured.require_key
         )
+        if (call := flow.debounced(project, raw, key=key)) is not None:
+            return flow.collapsed(await self._asker.ask(call))
         secrets = [secret.reveal() for secret in configured.secrets] if configured else []
         live = kept(headers, [*secrets, token(request)])
         offer = start.read(project, source, raw, key=key, headers=live)
@@ -190,6 +196,14 @@ class Api:
         within = self._settings.worker.dead_after
         found = await self._asker.ask(reads.list_agents(project, within=within))
         return JSONResponse({"agents": found})
+
+    async def list_schedules(self, request: Request, project: str) -> Response:
+        """A page of schedules by name, each with its next ticks."""
+        query = Query(request, "cursor", "limit")
+        call = schedules.list_schedules(
+            project, after=query.text("cursor"), limit=query.limit() + 1
+        )
+        return query.page("schedules", await self._asker.ask(call), "schedule")
 
     async def list_workers(self, request: Request, project: str) -> Response:
         """Every worker, the latest sign of life first."""

@@ -20,7 +20,15 @@ from semel.db import migrate
 from semel.db.execute import run, translated
 from semel.edges.notifiers.notify import reach
 from semel.errors import SchemaMismatch, SemelError
-from semel.ops import place
+from semel.ops import (
+    alert_checks,
+    place,
+    poll_checks,
+    schedule_checks,
+    source_checks,
+    spool_checks,
+    tool_checks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,8 +66,13 @@ class Check:
         }
 
 
-def examine(settings: Settings) -> list[Check]:
-    """Every check that the state of things allows; a database away ends them early."""
+def examine(settings: Settings, *, tools: bool = False) -> list[Check]:
+    """
+    Every check that the state of things allows; a database away ends them early.
+
+    Args:
+        tools: Connect to the servers of tools, too.
+    """
     found: list[Check] = []
     try:
         with (
@@ -74,7 +87,8 @@ def examine(settings: Settings) -> list[Check]:
             raise
         # The first line: a server's log may follow.
         found.append(Check("FAIL", "database", str(ours).partition("\n")[0], ours.remedy))
-    return [*found, *_settings(settings)]
+    asked = tool_checks.configured(settings, ask=tools)
+    return [*found, *_settings(settings), *_tools(asked)]
 
 
 def _database(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
@@ -97,8 +111,15 @@ def _database(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Che
     yield Check("ok", "schema", f"version {migrate.version()}, functions current")
     yield _owner(facts.owner)
     yield from _work(conn, settings)
+    for one in schedule_checks.findings(conn, settings.worker.dead_after):
+        yield Check(one.status, "schedules", one.detail, one.remedy)
     yield from _people(conn)
     yield from _ledger(conn)
+    yield from _tools(tool_checks.findings(conn))
+    yield from _spool(spool_checks.rivals(conn))
+    yield from _sources(source_checks.findings(conn, settings))
+    yield from _sources(poll_checks.findings(conn, settings))
+    yield from _sources(alert_checks.findings(conn, settings))
     idle = run(conn, health.idle_transactions(IDLE_MAX))
     if idle:
         pid, name, age = idle[0]
@@ -284,7 +305,26 @@ def _settings(settings: Settings) -> Iterator[Check]:
         yield Check("note", "sources", said, 'add secrets = ["env:NAME"]')
     else:
         yield Check("ok", "sources", f"{len(settings.sources)} configured")
+    yield from _sources(source_checks.doubtful(settings))
+    yield from _spool(spool_checks.findings(settings))
     yield from _notifiers(settings)
+
+
+def _tools(findings: Iterator[tool_checks.Finding]) -> Iterator[Check]:
+    for one in findings:
+        yield Check(one.status, one.name, one.detail, one.remedy)
+
+
+def _spool(findings: Iterator[spool_checks.Finding]) -> Iterator[Check]:
+    for one in findings:
+        yield Check(one.status, "spool", one.detail, one.remedy)
+
+
+def _sources(
+    findings: Iterator[source_checks.Finding] | Iterator[alert_checks.Finding],
+) -> Iterator[Check]:
+    for one in findings:
+        yield Check(one.status, f"source {one.source}", one.detail, one.remedy)
 
 
 def _notifiers(settings: Settings) -> Iterator[Check]:

@@ -20,14 +20,25 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from semel.core import figures, health, reads
+from semel.core import alert_polls, figures, health, reads, sources, tools
+from semel.core.schedule_reads import schedule_figures
 from semel.db.execute import arun
 from semel.errors import SemelError
+from semel.ops.alert_metrics import AlertMetrics
 from semel.ops.ledger_metrics import Operations
+from semel.ops.schedule_metrics import ScheduleMetrics
+from semel.ops.source_metrics import SourceMetrics
+from semel.ops.tool_metrics import ToolMetrics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from psycopg_pool import AsyncConnectionPool
     from starlette.requests import Request
+
+    from semel.config import Source
+    from semel.core.schedule_reads import Figures
+    from semel.core.sources import Silence
 
 #: A reading of the database stands this long.
 CACHE_SECONDS = 5.0
@@ -70,6 +81,11 @@ class _Found(NamedTuple):
     decided: list[tuple[Any, float]]
     undone: list[tuple[Any, str]]
     unserved: list[tuple[str, str, int]]
+    silences: list[Silence]
+    schedules: Figures
+    alerts: list[tuple[str, str, int]]
+    polls: list[alert_polls.Poll]
+    tools: tools.Figures
 
 
 class Metrics:
@@ -78,6 +94,7 @@ class Metrics:
 
     Args:
         dead_after: A worker that was silent for so long is dead.
+        sources: Those that this process serves.
     """
 
     def __init__(
@@ -85,6 +102,7 @@ class Metrics:
         pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
         *,
         dead_after: timedelta,
+        sources: Iterable[Source] = (),
     ) -> None:
         self._pool = pool
         self._dead_after = dead_after
@@ -104,6 +122,14 @@ class Metrics:
             registry=self.registry,
         )
         self._counted: dict[tuple[str, str], Counter] = {}  # as many as sources and outcomes
+        self._sources = SourceMetrics(sources, self.registry)
+        self._schedules = ScheduleMetrics(self.registry)
+        self._alerts = AlertMetrics(self.registry)
+        self._tools = ToolMetrics(self.registry)
+        self.observe_secret = self._sources.observe_secret
+        for source in self._sources.names:  # a rate needs the 0 before the first
+            for outcome in ("refused", "quarantined"):
+                self._events.labels(source, outcome)
         self._ingest = Histogram(
             "semel_ingest_seconds",
             "From the headers of a delivery to its answer.",
@@ -161,11 +187,12 @@ class Metrics:
             registry=self.registry,
         ).labels(version("semel"), platform.python_version()).set(1)
 
-    def observe(self, source: str, outcome: str, seconds: float) -> None:
+    def observe(self, source: Source, outcome: str, seconds: float) -> None:
         """Count one event of a delivery and time its answer."""
-        counted = self._counted.get((source, outcome))
+        name = (source.name, outcome)
+        counted = self._counted.get(name)
         if counted is None:  # to look a counter up costs more than to count
-            counted = self._counted[source, outcome] = self._events.labels(source, outcome)
+            counted = self._counted[name] = self._events.labels(*name)
         counted.inc()
         self._ingest.observe(seconds)
 
@@ -182,6 +209,10 @@ class Metrics:
         self._oldest.clear()
         self._unserved.clear()
         self._approvals.clear()
+        self._sources.show(())
+        self._schedules.show(None)
+        self._alerts.clear()
+        self._tools.clear()
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
         await asyncio.wait({self._asking}, timeout=READ_SECONDS_MAX)
@@ -200,6 +231,11 @@ class Metrics:
             self._oldest.labels(agent).set(seconds)
         for agent, began, count in found.unserved:
             self._unserved.labels(agent, began).set(count)
+        self._sources.show(found.silences)
+        self._schedules.show(found.schedules)
+        self._alerts.show(found.alerts, found.polls)
+        ended = self._new(found.tools.ended, found.asked_at)
+        self._tools.show(found.tools.open, [told for _, told in ended])
         for state in STATES:
             self._approvals.labels(state).set(0)
         for state, count in found.approvals:
@@ -233,6 +269,11 @@ class Metrics:
                     await arun(conn, figures.decided_approvals(within)),
                     await arun(conn, figures.ended_undos(within)),
                     await arun(conn, health.unserved_agents(self._dead_after)),
+                    await arun(conn, sources.silences()),
+                    await arun(conn, schedule_figures()),
+                    await arun(conn, alert_polls.alerts_by_state()),
+                    await arun(conn, alert_polls.list_polls()),
+                    tools=await arun(conn, tools.tool_figures(within)),
                 )
         except (psycopg.Error, SemelError):
             return None

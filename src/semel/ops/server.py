@@ -33,15 +33,22 @@ from semel.db.execute import arun
 from semel.db.pool import pool as make_pool
 from semel.edges import body, problem
 from semel.edges.acceptor import Acceptor
+from semel.edges.alert_poll.poll import poll_all
 from semel.edges.approve import Approve
 from semel.edges.asker import Asker
 from semel.edges.committer import ours
 from semel.edges.ingress import Ingress, named
+from semel.edges.poller.pollers import Pollers
+from semel.edges.spool import Spool
+from semel.edges.tools.door import ToolDoor
+from semel.edges.watch import Watch
 from semel.errors import BadConfig, BadRequest, DatabaseUnreachable, OurFault, SemelError
 from semel.ops.api import Api
 from semel.ops.metrics import Metrics
+from semel.ops.poll_metrics import PollMetrics
 from semel.ops.protocol import limited
 from semel.ops.readiness import Readiness
+from semel.ops.spool_metrics import SpoolMetrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Generator
@@ -52,7 +59,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
-    from semel.config import Settings
+    from semel.config import Settings, Source
 
 #: Requests in flight have this long to end after a stop.
 STOP_SECONDS_MAX = 10
@@ -71,7 +78,7 @@ def application(settings: Settings) -> Starlette:
     The ASGI application of *settings*; its lifespan opens and closes the pool.
 
     Raises:
-        BadConfig: no dsn is told.
+        BadConfig: no dsn is told, or the spool cannot be opened.
     """
     if settings.dsn is None:
         raise BadConfig(
@@ -82,27 +89,53 @@ def application(settings: Settings) -> Starlette:
     )
     acceptor = Acceptor(pool, memory=settings.retention.dedupe)
     asker = Asker(pool)
-    metrics = Metrics(pool, dead_after=settings.worker.dead_after)
+    metrics = Metrics(
+        pool, dead_after=settings.worker.dead_after, sources=settings.sources.values()
+    )
+    watch = Watch(pool)
+
+    def observe(source: Source, outcome: str, seconds: float) -> None:
+        metrics.observe(source, outcome, seconds)
+        watch.note(source, outcome)
+
+    pollers = Pollers(settings, pool, observe)
+    metrics.registry.register(PollMetrics(pollers.statuses))
     readiness = Readiness(settings.dsn)
+    spool = Spool.of(settings, pool)
+    if spool is not None:
+        metrics.registry.register(SpoolMetrics(spool))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         await pool.open(wait=False)
         registering = asyncio.create_task(_register(settings, pool, readiness))
+        watching = asyncio.create_task(watch.keep())
+        polling = asyncio.create_task(poll_all(settings, pool, acceptor, observe))
+        pollers.start()
+        if spool is not None:
+            spool.start()
         try:
             yield
         finally:
+            await pollers.stop()
+            if spool is not None:
+                await spool.close()
             registering.cancel()
-            await asyncio.wait({registering}, timeout=LEAVE_SECONDS_MAX)
+            watching.cancel()
+            polling.cancel()
+            await asyncio.wait({registering, watching, polling}, timeout=LEAVE_SECONDS_MAX)
             await asyncio.wait({asyncio.create_task(pool.close())}, timeout=CLOSE_SECONDS_MAX)
             log.event("server.stopped")
 
-    ingress = Ingress(settings, acceptor, metrics.observe)
+    ingress = Ingress(
+        settings, acceptor, observe, metrics.observe_secret, spool.door if spool else None
+    )
     app = _Application(
         ingress,
         routes=[
             *ingress.routes(),
             *Approve(settings, asker).routes(),
+            *ToolDoor(settings, asker).routes(),
             *Api(settings, asker, acceptor).routes(),
             Route("/metrics", metrics.answer),
             Route("/healthz", readiness.healthz),
@@ -274,7 +307,8 @@ async def _unread(_request: Request, error: body.Unread) -> Response:
 async def _no_route(request: Request, error: HTTPException) -> Response:
     # Not request.url, which there is none of where the query is no UTF-8.
     path = request.scope["path"]
-    shown = "/approve/…" if path.startswith("/approve/") else path[:200]
+    hidden = next((each for each in ("/approve/", "/tool/") if path.startswith(each)), None)
+    shown = f"{hidden}…" if hidden else path[:200]
     said = f"{request.method} {shown}: {HTTPStatus(error.status_code).phrase}"
     headers = {**(error.headers or {}), **_verdict(request)}
     return problem.answer(BadRequest(said), status=error.status_code, headers=headers)

@@ -219,6 +219,16 @@ def _require(run_id: UUID, outcome: str, because: str) -> None:
         raise RunRefused(f"run {run_id}: {because}")
 
 
+def run_id_of(request: Request) -> UUID:
+    """
+    The run in the path.
+
+    Raises:
+        BadRequest: it is no id.
+    """
+    return _id(request, "run_id")
+
+
 def _id(request: Request, name: str) -> UUID:
     told = request.path_params[name]
     try:

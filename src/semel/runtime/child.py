@@ -33,6 +33,7 @@ from semel.runtime.desk import Desk
 from semel.runtime.execution import Execution
 from semel.runtime.outcome import Done, Failed, Outcome, Parked, Stopped
 from semel.runtime.recorder import Recorder
+from semel.runtime.tools import Toolbox
 
 if TYPE_CHECKING:
     from semel.runtime.app import App
@@ -137,6 +138,7 @@ class Child:
             notifiers=told["notifiers"],
             notify=told["notify"],
             ttl=timedelta(seconds=told["ttl"]),
+            tools=Toolbox.of(self._app.tools, told["tools"]),
             undos=self._app.compensations,
             lend=lender.lend,
             lend_sync=lender.lend_sync,

@@ -13,6 +13,9 @@ A queue is a lane among the runs that our version of the agent's code began, or 
 none did; an agent without a version has the latter only. One claim looks into both, so that what
 is resumed goes first; in each lane those that have begun go ahead of those that have not.
 
+What a limit keeps back is left out by the hint. An agent's rate that leaves nothing now is told with
+how long that lasts: it is asked again then, and not before.
+
 A wake-up names an agent. Where that agent's last run was is worth a claim before anything is
 asked: most often the new one is there, and begins a round trip sooner. A look follows in any case.
 """
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semel.core.claims import ORDINARY_LANES, run_claim, run_due, run_hint
 from semel.db.stops import stop_here
-from semel.model import ALONE_LANE
+from semel.model import ALONE_LANE, FREED_LANE
 from semel.runtime.held import boottime
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ OLDEST_EVERY = 8
 
 
 class Queue(NamedTuple):
-    """Where runs of an agent wait. Sorted, first things come first."""
+    """Where runs of an agent wait."""
 
     lane: int
     fresh: bool  # no version began them; else ours did
@@ -54,6 +57,12 @@ class Queue(NamedTuple):
     def own(self) -> bool:
         """Whether our version of the code began them."""
         return not self.fresh
+
+    @property
+    def turn(self) -> tuple[int, bool, bool]:
+        """Its place among others: runs whose key was full go ahead of those of their priority."""
+        freed = FREED_LANE <= self.lane < ALONE_LANE
+        return (self.lane - FREED_LANE if freed else self.lane, not freed, self.fresh)
 
 
 @dataclass(slots=True)
@@ -72,7 +81,8 @@ class Pair:
     @property
     def ordinary(self) -> list[Queue]:
         """The queues with runs for this process, first things first."""
-        return sorted(queue for queue in self.queues if queue.lane < ALONE_LANE)
+        found = (queue for queue in self.queues if queue.lane < ALONE_LANE)
+        return sorted(found, key=lambda queue: queue.turn)
 
     @property
     def alone(self) -> list[Queue]:
@@ -94,6 +104,7 @@ class Claimer:
         self._lease = lease
         self._pairs: dict[tuple[str, str], Pair] = {}
         self._look_at = 0.0
+        self._rated_at: float | None = None  # a rate leaves something then, and nothing before
         self._cheap_at = 0.0  # from here on a look costs no more than its share of the time
         self._last: dict[str, Pair] = {}  # by agent, where its last claimed run was
         self._guess: Pair | None = None
@@ -118,6 +129,10 @@ class Claimer:
             pair.queues.update(Queue(lane, False) for lane in ORDINARY_LANES)
         pair.floor = max(pair.marks.values())
         return [pair]
+
+    def rate_wait(self) -> float | None:
+        """Seconds until a rate that left nothing leaves something; None: no rate keeps anything back."""
+        return None if self._rated_at is None else max(0.0, self._rated_at - boottime())
 
     async def waiting(self) -> list[Pair]:
         """The pairs that have runs now, in an order of chance."""
@@ -200,6 +215,7 @@ class Claimer:
         )
 
     def _note(self, hints: Iterable[Hint]) -> None:
+        self._rated_at = None
         for hint in hints:
             if hint.lane is None:
                 continue
@@ -208,5 +224,9 @@ class Claimer:
                 Pair(hint.project, hint.agent, self._versions[hint.agent]),
             )
             queue = Queue(hint.lane, hint.version == "")
-            pair.queues.add(queue)
+            if hint.rate_wait is None:
+                pair.queues.add(queue)
+            else:
+                rated_at = boottime() + hint.rate_wait.total_seconds()
+                self._rated_at = min(self._rated_at or rated_at, rated_at)
             pair.marks[queue] = min(hint.ready_at, pair.marks.get(queue, hint.ready_at))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from semel.runtime.tools import Toolbox
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -31,6 +33,7 @@ class Desk:
         clock: None, or the moment that a test says it is.
         patience: A step's pause before another try that is longer frees the slot, whatever its
             Retry says; with a clock that stands still none can be slept in place.
+        tools: What run.tool may name.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Desk:
         lend_sync: Callable[[], AbstractContextManager[Any]] | None = None,
         clock: Callable[[], datetime | None] = lambda: None,
         patience: timedelta = timedelta.max,
+        tools: Toolbox | None = None,
     ) -> None:
         self.link = link
         self.recorder = recorder
@@ -59,3 +63,4 @@ class Desk:
         self.gate = gate  # returns when something new may begin
         self.clock = clock
         self.patience = patience
+        self.tools = tools or Toolbox()

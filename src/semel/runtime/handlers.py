@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from semel import log
+from semel.core.flow import Flow
 from semel.errors import BadConfig, UnreadableInput
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Agent:
     version: str = ""  # of its code: a run that one version began goes on with that one
     builtin: bool = False  # Semel's own: no child process has it
     joins: bool = False  # events of one correlation key are told to its live run
+    flow: Flow = field(default_factory=Flow)  # its rate and its keys
 
     is_async: bool = field(init=False)
 
@@ -71,6 +73,10 @@ class Agent:
         if self.concurrency is not None and self.concurrency < 1:
             raise BadConfig(
                 f"agent {self.name}: concurrency is {self.concurrency}; write 1 or more"
+            )
+        if self.flow.per_limit is not None and self.flow.per_limit < 1:
+            raise BadConfig(
+                f"agent {self.name}: per_limit is {self.flow.per_limit}; write 1 or more"
             )
         # A program that nobody type-checks may say 2.
         is_text = isinstance(self.version, str)
@@ -260,6 +266,41 @@ class Run:
                 "deadline": deadline,
             },
         )
+
+    def tool(
+        self,
+        server: str,
+        tool: str,
+        args: Any = None,
+        /,
+        *,
+        timeout: timedelta | None = None,
+        callback: bool = False,
+        name: str | None = None,
+    ) -> Any:
+        """
+        Have a tool called by a run of its own; answers its result. The slot is free meanwhile.
+
+        Args:
+            server: A section of [tools] in semel.toml; `app` for a function of @app.tool; `agents`
+                for a run of the agent *tool*, whose input is *args*.
+            args: A dict, by name; JSON of at most 256 KiB.
+            timeout: By the database's clock; by default the server's, 5 minutes if it says none.
+            callback: The tool is told where to post its answer, and may do so later.
+            name: The step's name, by default `server.tool`.
+
+        Raises:
+            ToolError: the tool answered an error.
+            ToolTimedOut: no answer came within *timeout*.
+            ToolUnknown: it was called and did not answer, and does not allow to be called again.
+            ToolNotCalled: there is no such tool, or its server is not there.
+            ApprovalRejected: the tool asked for a person's consent, who refused.
+        """
+        return self._steps().tool(name, server, tool, args, timeout, callback=callback)
+
+    def answer(self) -> Any:
+        """Wait, parked, for what ends this run from outside; for semel.tool only."""
+        return self._steps().answer()
 
     def patched(self, name: str) -> bool:
         """

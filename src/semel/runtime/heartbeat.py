@@ -19,9 +19,12 @@ from semel.db.pool import connect
 from semel.runtime.held import boottime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import psycopg
 
     from semel.config import WorkerSettings
+    from semel.core.workers import Asked
     from semel.runtime.held import Held
 
 #: After a beat that failed, the next comes this soon.
@@ -29,7 +32,13 @@ RETRY_SECONDS = 1.0
 
 
 class Heartbeat:
-    """Beats for every (project, worker) that holds runs, and for the worker's own project."""
+    """
+    Beats for every (project, worker) that holds runs, and for the worker's own project.
+
+    Args:
+        home: The worker, in its own project.
+        asked: Is told in this thread, by each beat at home, what an operator asks of it.
+    """
 
     def __init__(
         self,
@@ -39,12 +48,14 @@ class Heartbeat:
         settings: WorkerSettings,
         *,
         prepare: bool,
+        asked: Callable[[Asked], None],
     ) -> None:
         self._dsn = dsn
         self._home = home
         self._held = held
         self._settings = settings
         self._prepare = prepare
+        self._asked = asked
         self._conn: psycopg.Connection[Any] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -89,6 +100,8 @@ class Heartbeat:
         for (project, worker), attempts in groups.items():
             named = [h.key for h in attempts]
             lost = run(self._conn, workers.run_beat(project, worker, named, lease=lease))
+            if (project, worker) == self._home:
+                self._asked(lost.asked)
             # A beat renews only past half of the lease, so half is what it vouches for.
             kept = [h for h in attempts if h.key not in lost]
             self._held.trust(kept, began + lease.total_seconds() / 2)

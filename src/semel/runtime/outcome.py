@@ -17,6 +17,7 @@ from semel.errors import (
     HandlerFailed,
     NotifyFailed,
     SemelError,
+    ToolDown,
     UndoFailed,
 )
 from semel.runtime.retry import final
@@ -98,7 +99,8 @@ def of_error(error: BaseException) -> Failed:
     if final(error):
         code = error.code if isinstance(error, SemelError) else HandlerFailed.code
         return Failed(code, clean[:REASON_CHARS_MAX], retryable=False)
-    if isinstance(error, UndoFailed | NotifyFailed):  # told in a sentence, without frames
+    # These are told in a sentence, without frames.
+    if isinstance(error, UndoFailed | NotifyFailed | ToolDown):
         after = getattr(error, "retry_after", None)
         again = not isinstance(error.__cause__, DoNotRetry)  # an undo may say so too
         return Failed(error.code, str(error)[:REASON_CHARS_MAX], retryable=again, after=after)

@@ -89,7 +89,7 @@ class Parking:
             return await future
         except asyncio.CancelledError:
             if not self._closed:
-                self._given_up[wait.key] = replace(wait, dropped=True, question=None)
+                self._given_up[wait.key] = replace(wait, dropped=True, question=None, ask=None)
             raise
         finally:
             self._waits.pop(wait.key, None)

@@ -14,6 +14,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from semel.db.link import Link
+from semel.runtime.schedules import program_of, seed
 from semel.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def work(app: App, settings: Settings, *, target: str, dsn: str) -> None:
             dsn=dsn,
             signals=(signal.SIGTERM, signal.SIGINT),
         )
+        runner.run(_said(app, settings, target=target, dsn=dsn))
         runner.run(_until_signalled(worker))
 
 
@@ -49,6 +52,21 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+async def _said(app: App, settings: Settings, *, target: str, dsn: str) -> None:
+    """Say the program's schedules; a database that is away is waited for."""
+    link = Link(dsn, name="semel-schedules", prepare=not settings.pooler)
+    try:
+        await seed(
+            app,
+            link.insist,
+            project=settings.project,
+            program=program_of(app, target),
+            within=settings.worker.dead_after,
+        )
+    finally:
+        await link.close()
 
 
 async def _until_signalled(worker: Worker) -> None:

@@ -6,6 +6,7 @@ retries and delayed starts become claimable, deadlines are enforced, and every f
 where dead_after is short) the runs of lost workers are recovered. Every ten minutes what is past
 its retention is purged, project by project and in small batches, and partitions are made and
 dropped. Any number of upkeep processes may run: a project's row lets one sweep it at a time.
+Schedules are fired beside all that, by the ticker.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 from psycopg.errors import LockNotAvailable
 
 from semel import log
-from semel.core import claims, journals, recovery, transitions, upkeep
+from semel.core import batches, claims, debounce, journals, recovery, transitions, upkeep
+from semel.core.agents import agent_wake
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.runtime.held import boottime
+from semel.runtime.ticker import ROUNDS_MAX, Ticker
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -56,6 +59,9 @@ class Upkeep:
         self._settings = settings
         self._dsn = dsn
         self._stopping = threading.Event()
+        self._ticker = Ticker(
+            self._connect, memory=settings.retention.dedupe, wake=not settings.pooler
+        )
 
     def stop(self) -> None:
         """End after the sweep that is under way."""
@@ -64,6 +70,7 @@ class Upkeep:
     def run(self) -> None:
         """Sweep until stopped; a database that is away is waited for."""
         log.event("upkeep.started")
+        self._ticker.start()
         conn: psycopg.Connection[Any] | None = None
         reap_at = partition_at = 0.0
         reap_every = min(REAP_SECONDS_MAX, self._settings.worker.dead_after.total_seconds() / 3)
@@ -83,6 +90,7 @@ class Upkeep:
                 if conn is not None:
                     conn.close()
             self._stopping.wait(min(LOOK_SECONDS, reap_every))
+        self._ticker.stop()
         if conn is not None:
             conn.close()
         log.event("upkeep.stopped")
@@ -92,11 +100,13 @@ class Upkeep:
         Sweep everything once; answers what was done.
 
         Args:
-            now: For tests: the moment to purge by. Leases are judged by the real clock.
+            now: For tests: the moment to purge and to fire schedules by. Leases are judged by
+                the real clock.
         """
         done: Counter[str] = Counter()
         with self._connect() as conn:
             done["partitions"] = self._partitions(conn, now=now)
+            done["fired"] = self._ticker.fire(conn, now=now, rounds=ROUNDS_MAX)["fired"]
             for need in run(conn, upkeep.due_projects(purge_every=timedelta(0), now=now)):
                 done["projects"] += 1
                 done["due"] += self._due(conn, need.project)
@@ -125,6 +135,7 @@ class Upkeep:
             self._due(conn, need.project)
         if need.held and reap:
             self._reap(conn, need.project)
+            run(conn, claims.key_look(need.project))
         # Under test clocks the real time says nothing of what is past: `--once --now` purges.
         testing = self._settings.testing
         if need.purge and not testing and run(conn, upkeep.purge_take(need.project)):
@@ -136,7 +147,19 @@ class Upkeep:
         )
         for run_id in overdue:
             log.event("run.overdue", project=project, run=str(run_id))
-        return run(conn, claims.run_due(project)) + len(overdue)
+        told = run(conn, batches.batch_settle(project))
+        for batch in told:
+            log.event(
+                "batch.completed",
+                project=project,
+                batch=batch.batch,
+                done=batch.done,
+                failed=batch.failed,
+                cancelled=batch.cancelled,
+            )
+        if agents := [b.on_complete for b in told if b.callback and b.on_complete]:
+            run(conn, agent_wake(agents))
+        return run(conn, claims.run_due(project)) + len(overdue) + len(told)
 
     def _reap(self, conn: psycopg.Connection[Any], project: str) -> int:
         reaped = run(
@@ -170,11 +193,26 @@ class Upkeep:
         self._drain(conn, journals.journal_number(project), rows=journals.NUMBERED_MAX)
         purged += self._drain(conn, journals.journal_expire(project, keep.journal, now=now))
         purged += run(conn, upkeep.worker_expire(project, now=now))
+        purged += self._drain(conn, batches.batch_expire(project, keep.runs, now=now))
+        purged += self._drain(conn, debounce.debounce_expire(project, now=now))
         purged += self._sweep(conn, project, now=now, whole=whole)
-        stale = run(conn, upkeep.fold_stale(project, STALE_AFTER, now=now))
+        self._stale(conn, project, now=now)
+        return purged
+
+    def _stale(
+        self, conn: psycopg.Connection[Any], project: str, *, now: datetime | None
+    ) -> None:
+        """Close what nobody spoke of; a source that is configured no more has STALE_AFTER."""
+        own = {
+            source.name: source.stale_after
+            for source in self._settings.sources.values()
+            if source.project == project and source.stale_after != STALE_AFTER
+        }
+        stale = run(conn, upkeep.fold_stale(project, STALE_AFTER, but=list(own), now=now))
+        for name, after in own.items():
+            stale += run(conn, upkeep.fold_stale(project, after, only=[name], now=now))
         if stale:
             log.event("episode.staled", project=project, count=stale)
-        return purged
 
     def _sweep(
         self, conn: psycopg.Connection[Any], project: str, *, now: datetime | None, whole: bool

@@ -10,7 +10,8 @@ import asyncio
 import json
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from semel.core import steps
 from semel.core.canonical import digest
@@ -23,13 +24,17 @@ from semel.errors import (
     JournalMismatch,
     WaitTimedOut,
 )
+from semel.runtime.journal import told
 from semel.runtime.progress import Left
+from semel.runtime.tools import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
     from uuid import UUID
 
+    from semel.core.tools import Ask
+    from semel.errors import SemelError
     from semel.runtime.desk import Desk
     from semel.runtime.journal import Call
     from semel.runtime.progress import Progress
@@ -165,6 +170,49 @@ class Waiting:
                 f"{question.title!r} was rejected by {', '.join(answer['by'])}{because}"
             )
         return answer
+
+    async def tool(
+        self, name: str, ask: Ask, within: timedelta, *, who: object, home: bool
+    ) -> Any:
+        """Wait for a tool; answers what it answered."""
+        progress = self._progress
+        call = progress.ask(name, "tool", who=who, home=home)
+        ask = replace(ask, key=progress.key_of(call.key))
+        try:
+            if call.error is not None:
+                await progress.again(call)
+            if call.result is None:
+                if (missing := progress.desk.tools.missing(ask)) is not None:
+                    await self._refuse(call, missing, who)
+                wait = Wait(key=call.key, place=call.place, kind="tool", due=within, ask=ask)
+                call.result = await progress.wait(wait)
+            else:
+                await progress.turn()
+            return value_of(ask, json.loads(call.result or "{}"), within)
+        except asyncio.CancelledError:
+            progress.give_up(call, who)
+            raise
+        finally:
+            progress.journal.done(name)
+
+    async def _refuse(self, call: Call, error: SemelError, who: object) -> NoReturn:
+        """Raise *error*, journaled, so that whoever goes on from it does so in each attempt."""
+        await self._progress.begin()
+        try:
+            await self._progress.errored(call, dump(told(error, 1)), who)
+        finally:
+            self._progress.end()
+        raise error
+
+    async def answer(self, *, who: object, home: bool) -> None:
+        """Wait for what only ends this run; does not return."""
+        await self._wait(
+            "answer",
+            "answer",
+            lambda call: Wait(key=call.key, place=call.place, kind="answer"),
+            who,
+            home,
+        )
 
     async def _wait(
         self,

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from semel.core.runs import span
 from semel.core.text import dump
+from semel.core.tools import Ask
 from semel.errors import BadRequest, SemelError, UnknownUndo
 from semel.runtime.journal import check_name
 from semel.runtime.progress import STEP_KEY
 from semel.runtime.retry import Retry
+from semel.runtime.tools import TIMEOUT_MAX, checked
 from semel.runtime.transaction import Transaction
 from semel.runtime.waiting import Waiting, question
 
@@ -153,6 +155,40 @@ class Way:
         return self._ask(
             lambda asker: self._waiting.child(f"{name}.result", child, timeout, **asker)
         )
+
+    def tool(
+        self,
+        name: str | None,
+        server: str,
+        tool: str,
+        arguments: Any,
+        timeout: Any,
+        *,
+        callback: bool,
+    ) -> Any:
+        """See `Run.tool`."""
+        arguments = checked(server, tool, arguments)
+        tools = self._progress.desk.tools
+        within = tools.timeout(server) if timeout is None else timeout
+        if not isinstance(within, timedelta) or not timedelta(0) < within <= TIMEOUT_MAX:
+            raise BadRequest(
+                f"timeout={timeout!r}: a tool is waited for up to {TIMEOUT_MAX.days} days"
+            )
+        name = f"{server}.{tool}" if name is None else name
+        check_name(name)
+        ask = Ask(
+            server=server,
+            tool=tool,
+            arguments=arguments,
+            key="",  # of the step, whose key its journal knows
+            callback=bool(callback),
+            attempts=tools.attempts(server),
+        )
+        return self._ask(lambda asker: self._waiting.tool(name, ask, within, **asker))
+
+    def answer(self) -> Any:
+        """See `Run.answer`."""
+        return self._ask(lambda asker: self._waiting.answer(**asker))
 
     def patched(self, name: str) -> bool:
         """See `Run.patched`."""

@@ -33,7 +33,9 @@ from semel.runtime.desk import Desk
 from semel.runtime.finisher import Finisher
 from semel.runtime.heartbeat import Heartbeat
 from semel.runtime.held import Held, boottime
+from semel.runtime.orders import Orders
 from semel.runtime.recorder import Recorder
+from semel.runtime.tools import Toolbox, told_of
 from semel.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Suspects executed at once: each costs a process of its own.
 ALONE_MAX = 4
+#: As many as an operator may ask for.
+SLOTS_MAX = 10_000
 #: Runs claimed by one statement.
 CLAIM_MAX = 500
 #: After work, the next look comes this soon; each that finds nothing doubles it up to `poll`.
@@ -84,11 +88,11 @@ class Worker:
         self._held = Held()
         home = (settings.project, self.id)
         self._watchdog = Watchdog(settings, dsn, home, self._held)
+        self._orders = Orders(self.id, settings.worker.slots, self._ordered)
         self._lender = Lender(dsn, size=settings.worker.slots, prepare=self._prepare)
         self._children = Children(target, self._told_desk())
-        self._threads = ThreadPoolExecutor(
-            settings.worker.slots, thread_name_prefix="semel-run"
-        )
+        # One is made when no other is idle: slots bound them, and those may grow.
+        self._threads = ThreadPoolExecutor(SLOTS_MAX, thread_name_prefix="semel-run")
         self._tasks: dict[asyncio.Task[None], Attempt] = {}
         self._alone = 0
         self._tellings: set[asyncio.Task[Any]] = set()
@@ -101,11 +105,11 @@ class Worker:
     @property
     def slots(self) -> int:
         """How many runs it may hold at a time."""
-        return self._settings.worker.slots
+        return self._orders.slots
 
     @property
     def free(self) -> int:
-        """Slots that no run occupies."""
+        """Slots that no run occupies; negative where an operator has taken some away."""
         return self.slots - len(self._tasks)
 
     def ask(self) -> None:
@@ -149,6 +153,7 @@ class Worker:
                 lend=self._lender.lend,
                 lend_sync=self._lender.lend_sync,
                 gate=self._unpaused,
+                tools=Toolbox.of(self._app.tools, told_of(self._settings.tools)),
             ),
             loop=self._loop,
         )
@@ -158,6 +163,7 @@ class Worker:
             self._held,
             self._settings.worker,
             prepare=self._prepare,
+            asked=self._orders.beat,
         )
         self._heart.start()
         self._watchdog.start()
@@ -170,6 +176,16 @@ class Worker:
 
     # -- claiming ---------------------------------------------------------------------------
 
+    @property
+    def _shut(self) -> bool:
+        """Whether nothing is claimed now."""
+        return self._stopping.is_set() or self._heart.paused or self._orders.draining
+
+    def _ordered(self) -> None:
+        """An operator asks something else: look at it at once."""
+        self._lender.resize(self._orders.slots)
+        self._loop.call_soon_threadsafe(self._freed.set)
+
     async def _claim_on(self) -> None:
         longest = self._settings.worker.poll.total_seconds()
         pause = POLL_SECONDS_MIN
@@ -177,6 +193,8 @@ class Worker:
             try:
                 await self._meet(self._settings.project)
                 claimed = await self._claim_round()
+                if not self._tasks:
+                    await self._orders.answer(self._claims, self._met)
             except Exception as error:  # noqa: BLE001 - the loop outlives whatever the database says
                 log.event(
                     "worker.failed_claim", reason=f"{type(error).__name__}: {error}"[:300]
@@ -187,11 +205,11 @@ class Worker:
             if claimed or self._woken:
                 pause = POLL_SECONDS_MIN
                 self._woken = False
-            if self.free <= 0 or self._heart.paused:
+            if self.free <= 0 or self._shut:
                 await self._idle(1.0)
             elif not claimed:
                 # Work comes in bursts: look again soon, and then less and less often.
-                await self._idle(pause)
+                await self._idle(pause, sharp=self._claimer.rate_wait())
                 pause = min(2 * pause, longest)
 
     async def _listen(self) -> None:
@@ -206,32 +224,49 @@ class Worker:
 
     async def _claim_round(self) -> int:
         """Visit each pair that has work once; answers how many runs were claimed."""
-        if self.free <= 0 or self._heart.paused:
+        if self.free <= 0 or self._shut:
             return 0
-        claimed = await self._visit(self._claimer.guessed())
-        return claimed or await self._visit(await self._claimer.waiting())
+        guessed = await self._visit(self._claimer.guessed(), others=True)
+        return guessed or await self._visit(await self._claimer.waiting())
 
-    async def _visit(self, pairs: list[Pair]) -> int:
+    async def _visit(self, pairs: list[Pair], *, others: bool = False) -> int:
+        """Claim for each of *pairs*; *others*: nobody has looked whether another project waits."""
         claimed = 0
+        waiting = {pair.project for pair in pairs}
         for n, pair in enumerate(pairs):
             # What is free is shared out evenly over the pairs that are still to be visited.
             share = -(-self.free // (len(pairs) - n))
+            kept = others or len(waiting) > 1
+            if kept:
+                share = min(share, self._room(pair.project))
             # Half of the slots at most, so that one half is claimed while the other is finished.
             most = min(CLAIM_MAX, -(-self.slots // 2))
             claimed += await self._claim(pair, min(share, most))
-            claimed += await self._claim_alone(pair)
+            claimed += await self._claim_alone(pair, kept=kept)
         return claimed
 
+    def _room(self, project: str) -> int:
+        """
+        How many slots *project* may still take while another project has runs that are ready.
+
+        The last slot is kept from whoever holds all others: with handlers that take long, the
+        others would else wait for as long.
+        """
+        held = sum(attempt.claim.project == project for attempt in self._tasks.values())
+        return self.slots - 1 - held if self.slots > 1 else self.free
+
     async def _claim(self, pair: Pair, limit: int) -> int:
-        if limit <= 0 or self._stopping.is_set() or self._heart.paused:
+        if limit <= 0 or self._shut:
             return 0
         await self._meet(pair.project)
         return await self._lease(pair, self.id, limit, alone=False)
 
-    async def _claim_alone(self, pair: Pair) -> int:
+    async def _claim_alone(self, pair: Pair, *, kept: bool) -> int:
         claimed = 0
         while pair.alone and self.free > 0 and self._alone < ALONE_MAX:
-            if self._stopping.is_set() or self._heart.paused:
+            if kept and self._room(pair.project) <= 0:
+                break
+            if self._shut:
                 break
             # An identity of its own: when it dies, nobody else's lease is in doubt.
             worker = f"{self.id}~{secrets.token_hex(3)}"
@@ -309,6 +344,7 @@ class Worker:
             "notifiers": list(self._settings.notifiers),
             "notify": list(approvals.notify),
             "ttl": approvals.ttl.total_seconds(),
+            "tools": told_of(self._settings.tools),
         }
         return json.dumps(told).encode() + b"\n"
 
@@ -327,16 +363,19 @@ class Worker:
                 agents=[(a.name, a.max_attempts, a.concurrency, a.executor) for a in served],
                 versions=[a.version for a in served],
                 joins=[a.joins for a in served],
+                flows=[a.flow for a in served],
             )
         )
         self._met.add(project)
 
-    async def _idle(self, seconds: float) -> None:
-        """Wait for a freed slot, a wake-up, a stop, or about *seconds*."""
+    async def _idle(self, seconds: float, *, sharp: float | None = None) -> None:
+        """Wait for a freed slot, a wake-up, a stop, or about *seconds*; *sharp* is not jittered."""
         if self._woken and self.free > 0:
             return
         self._freed.clear()
         jittered = seconds * (0.8 + 0.4 * random.random())  # noqa: S311 - jitter
+        if sharp is not None:
+            jittered = min(jittered, max(sharp, POLL_SECONDS_MIN))
         try:
             await asyncio.wait_for(self._freed.wait(), jittered)
         except TimeoutError:
@@ -355,6 +394,7 @@ class Worker:
         self._children.kill()
         self._ears.cancel()
         await self._give_back()
+        await self._app.end()
         await self._finisher.close()
         self._heart.stop()
         self._watchdog.stop()

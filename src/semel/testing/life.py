@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from semel.core.call import Call
     from semel.runtime.execution import Execution
     from semel.runtime.outcome import Outcome
+    from semel.runtime.tools import Toolbox
     from semel.testing.clock import Clock
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class Life:
         worker: Its identity.
         recipients: Who is told of approvals.
         undos: The compensations it knows.
+        tools: What its handlers may call.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Life:
         recipients: Sequence[str],
         undos: Mapping[str, Callable[..., Any]],
         ttl: timedelta,
+        tools: Toolbox,
     ) -> None:
         self.worker = worker
         self.over = False
@@ -75,6 +78,7 @@ class Life:
             lend=self._lender.lend,
             lend_sync=self._lender.lend_sync,
             clock=clock,
+            tools=tools,
             patience=timedelta(0),  # whoever waits is parked: time stands still here
         )
 

@@ -1,7 +1,7 @@
 """
 Work: what a worker and upkeep do, one thing at a time, at the moment that the clock shows.
 
-    deadlines, what is due, who is lost ──> the run that waits longest ──claim──> its handler
+    ticks, deadlines, what is due, who is lost ──> the run that waits longest ──claim──> its handler
         ^                                                                            │
         └──────────────── complete, fail, or nothing if it was parked or lost <──────┘
 
@@ -18,21 +18,31 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from semel.core import claims, recovery, runs, transitions, undo, workers
+from semel.core import batches, claims, recovery, runs, transitions, undo, workers
 from semel.core.approvals import Link, approval_mint, approval_read
+from semel.core.inbox import MEMORY
+from semel.core.schedules import schedule_seed
+from semel.core.tools import AGENT as TOOL
+from semel.core.tools import APP
 from semel.db.execute import run
 from semel.db.stops import stop_here
+from semel.edges.tools.agent import Caller
+from semel.edges.tools.functions import Functions
 from semel.runtime.execution import Execution
+from semel.runtime.handlers import Agent, Backoff
 from semel.runtime.outcome import Done, Failed, Outcome, Stopped
+from semel.runtime.ticker import ROUNDS_MAX, Ticker
+from semel.runtime.tools import ATTEMPTS, TIMEOUT, Tool, Toolbox
 from semel.testing.letter import Letter
 from semel.testing.life import Crashed, Life
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import psycopg
 
     from semel.core.call import Call
+    from semel.edges.tools.server import Server
     from semel.model import Claim, Hint
     from semel.runtime.app import App
     from semel.testing.clock import Clock
@@ -43,6 +53,8 @@ LEASE = timedelta(minutes=5)
 #: A worker that was silent for longer is dead.
 DEAD_AFTER = timedelta(seconds=30)
 NOTIFY = "semel.notify"
+#: A stub of a server is not retried later than this.
+BACKOFF = Backoff(cap=timedelta(seconds=30))
 #: For `def` handlers, and the plain functions that an `async def` one has for steps.
 THREADS = 16
 #: So many attempts at one moment are a run that is ready again and again.
@@ -56,6 +68,7 @@ class Work:
     Args:
         conn: In autocommit; what is not a handler's goes over it, and never waits.
         recipients: Who is told of approvals; `letters` has what they were told.
+        tools: By server, functions that stand for its tools.
     """
 
     def __init__(
@@ -68,7 +81,9 @@ class Work:
         project: str,
         recipients: Sequence[str],
         ttl: timedelta,
+        tools: Mapping[str, Mapping[str, Callable[..., Any] | Tool]],
     ) -> None:
+        self._tools = tools
         self.letters: list[Letter] = []
         self.busy = False
         self._app = app
@@ -82,6 +97,8 @@ class Work:
         self._births = itertools.count(1)
         self._lives: list[Life] = []
         self._stopped = False  # somebody took the run away
+        self._ticker = Ticker(lambda: conn, memory=MEMORY, wake=False)
+        self._run(schedule_seed(project, app.name or "app", app.schedules, now=clock.now))
         self._begin()
 
     async def drain(self) -> int:
@@ -145,9 +162,12 @@ class Work:
             recipients=self._recipients,
             undos=self._app.compensations,
             ttl=self._ttl,
+            tools=Toolbox.of(
+                self._app.tools, dict.fromkeys(self._tools, (TIMEOUT.total_seconds(), ATTEMPTS))
+            ),
         )
         self._lives.append(self._life)
-        agents = self._app.agents.values()
+        agents = [*self._app.agents.values(), self._agent(TOOL)]
         self._run(
             workers.worker_register(
                 self._project,
@@ -158,6 +178,7 @@ class Work:
                 agents=[(a.name, a.max_attempts, a.concurrency, a.executor) for a in agents],
                 versions=[a.version for a in agents],
                 joins=[a.joins for a in agents],
+                flows=[a.flow for a in agents],
                 now=self._clock.now,
             )
         )
@@ -181,17 +202,21 @@ class Work:
     def _waiting(self) -> list[tuple[int, Hint]]:
         """Lanes where runs wait, once what is due has happened; first things first."""
         now = self._clock.now
+        self._ticker.fire(self._conn, now=now, rounds=ROUNDS_MAX)
         self._run(transitions.run_overdue(self._project, now=now))
+        self._run(batches.batch_settle(self._project, now=now))
         self._run(claims.run_due(self._project, now=now))
         self._run(recovery.run_reap(self._project, dead_after=DEAD_AFTER, trust=True, now=now))
         versions = [agent.version for agent in self._app.agents.values()]
         hints = self._run(
-            claims.run_hint([*self._app.agents, NOTIFY], versions=[*versions, ""], now=now)
+            claims.run_hint(
+                [*self._app.agents, NOTIFY, TOOL], versions=[*versions, "", ""], now=now
+            )
         )
         ours = [
             (hint.lane, hint)
             for hint in hints
-            if hint.project == self._project and hint.lane is not None
+            if hint.project == self._project and hint.lane is not None and not hint.rate_wait
         ]
         return sorted(ours, key=lambda one: (one[0], one[1].ready_at, one[1].agent))
 
@@ -217,9 +242,34 @@ class Work:
             return self._tell(claim)
         stops: list[bool] = []
         execution = Execution(
-            claim, self._app.agents[claim.agent], self._life.desk, self._threads, stops
+            claim, self._agent(claim.agent), self._life.desk, self._threads, stops
         )
         return await self._life.execute(execution, stops)
+
+    def _agent(self, name: str) -> Agent:
+        if name != TOOL:
+            return self._app.agents[name]
+        servers: dict[str, Server] = {
+            server: Functions(
+                {
+                    tool: fn
+                    if isinstance(fn, Tool)
+                    else Tool(name=tool, fn=fn, idempotent=False)
+                    for tool, fn in stubs.items()
+                }
+            )
+            for server, stubs in {**self._tools, APP: self._app.tools}.items()
+        }
+        caller = Caller(servers, self._life.desk.link, links="http://world", clock=self._clock)
+        return Agent(
+            name=TOOL,
+            handler=caller.__call__,
+            max_attempts=ATTEMPTS,
+            concurrency=None,
+            executor="async",
+            backoff=BACKOFF,
+            builtin=True,
+        )
 
     def _finish(self, claim: Claim, outcome: Outcome) -> None:
         if self._life.over:
@@ -232,7 +282,7 @@ class Work:
                 self._run(runs.run_complete(claim.project, claim.worker, ended, now=now))
                 stop_here("worker.complete.after")
             case Failed(code, reason, retryable):
-                delay = self._app.agents[claim.agent].backoff.delay(claim.attempt)
+                delay = self._agent(claim.agent).backoff.delay(claim.attempt)
                 self._run(
                     runs.run_fail(
                         claim, code, reason, delay=delay, retryable=retryable, now=now

@@ -21,16 +21,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from semel.core import runs, transitions, waits
-from semel.core.approvals import approval_decide
+from semel.core.approvals import Link, approval_decide
+from semel.core.tools import tool_answer
 from semel.db import stops
 from semel.db.execute import run
 from semel.db.pool import connect
 from semel.errors import (
     ApprovalDecided,
     ApprovalExpired,
+    CallEnded,
     Forbidden,
     KeyConflict,
     NoSuchApproval,
+    NoSuchCall,
     NoSuchRun,
     RunRefused,
 )
@@ -40,7 +43,7 @@ from semel.testing.points import Points
 from semel.testing.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
     from typing import LiteralString
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from semel.core.approvals import Decided, Decision
     from semel.core.call import Call
     from semel.runtime.app import App
+    from semel.runtime.tools import Tool
     from semel.testing.letter import Letter
 
 T = TypeVar("T")
@@ -63,6 +67,7 @@ class World:
         clock: Stands still at 2026-01-01 09:00 UTC unless you bring another.
         recipients: Who is told of approvals; `letters` has what they were told.
         ttl: How long there is to decide where `run.approval` does not say.
+        tools: Stand-ins for servers, as {"cluster": {"list_pods": function}}, for `run.tool`.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class World:
         clock: Clock | None = None,
         recipients: Sequence[str] = ("oncall",),
         ttl: timedelta = APPROVAL_TTL,
+        tools: Mapping[str, Mapping[str, Callable[..., Any] | Tool]] | None = None,
     ) -> None:
         self.clock = clock or Clock()
         self.project = project
@@ -81,6 +87,7 @@ class World:
         self._dsn = dsn
         self._recipients = recipients
         self._ttl = ttl
+        self._tools = tools or {}
         self._points = Points()
         self._exit = AsyncExitStack()
 
@@ -94,6 +101,7 @@ class World:
             project=self.project,
             recipients=self._recipients,
             ttl=self._ttl,
+            tools=self._tools,
         )
         self._exit.push_async_callback(self._work.close)
         self._exit.callback(stops.watch, None)
@@ -118,9 +126,9 @@ class World:
         """
         Work until nothing is ready at this moment; answers how many attempts it took.
 
-        Sleeps, retries, deadlines and approvals that are over, the runs of a worker that was
-        silent for 30 seconds, notifications and compensations are all among it. Every pause before
-        a retry, a step's own too, is one of the clock's: `advance` over it.
+        Ticks of schedules, sleeps, retries, deadlines and approvals that are over, the runs of a
+        worker that was silent for 30 seconds, notifications and compensations are all among it.
+        Every pause before a retry, a step's own too, is one of the clock's: `advance` over it.
 
         Raises:
             Exception: what was to happen at a point raised it, such as an assertion.
@@ -219,6 +227,20 @@ class World:
         )
         if outcome not in {"won", "duplicate"}:
             raise RunRefused(f"run {run_id} hears nothing: it is {status or outcome}")
+
+    async def answer(self, callback: str, answer: Any) -> None:
+        """
+        Post to a *callback* that a tool was given: {"result": ...} or {"error": {"message": ...}}.
+
+        Raises:
+            NoSuchCall, CallEnded.
+        """
+        link = Link.read(callback.rpartition("/")[2])
+        told = link and self._run(tool_answer(link.project, link, answer, now=self.clock.now))
+        if not told or told.outcome == "unknown":
+            raise NoSuchCall("no call has this token")
+        if told.outcome == "already":
+            raise CallEnded("the call has its answer, or nobody waits for one any more")
 
     async def approvals(self, run_id: UUID) -> list[SimpleNamespace]:
         """What a run has asked people, as the view `semel.approvals` has it; the newest last."""

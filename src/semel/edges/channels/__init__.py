@@ -42,6 +42,7 @@ READERS: Mapping[str, Read] = {
     "standard": standard.read,
     "stripe": stripe.read,
     "telegram": telegram.read,
+    "telegram-poll": telegram.read_polled,
 }
 #: What a channel takes besides POST.
 METHODS: Mapping[str, frozenset[str]] = {

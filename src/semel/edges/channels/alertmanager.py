@@ -38,6 +38,11 @@ TOLD_MAX = 3
 #: Python reads an integer of at most 4300.
 DIGITS_MAX = 4000
 
+#: Since 0.32 a receiver may have a `payload` of its own, which may be anything.
+_OTHER = (
+    "alerts is missing: it is no notification, or its receiver has a payload of its own, which must"
+    " keep alerts, and of each the fingerprint, status, startsAt and endsAt"
+)
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?"
     r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
@@ -54,6 +59,8 @@ def read(request: Request, source: Source) -> Reading:
         envelope, told = _parts(request.body)
     except BadRequest as bad:
         return quarantined(request, source, str(bad))
+    if told is None:
+        return quarantined(request, source, _OTHER)
     if not isinstance(told, list) or not told:
         return quarantined(request, source, "alerts is missing, no list, or empty")
     alerts, faults = _alerts(told)

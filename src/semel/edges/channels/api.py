@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from semel.core.text import load
 from semel.edges import idempotency_key
-from semel.edges.channel import admit, bearer, headers_of
+from semel.edges.channel import admit, bearer, headers_of, packing
+from semel.errors import UnsupportedMedia
 from semel.model import Offer
 
 if TYPE_CHECKING:
@@ -29,8 +30,14 @@ def read(request: Request, source: Source) -> Reading:
         NotAuthentic: no `Authorization: Bearer` with a secret of the source.
         BadKey: the key is missing where required, or is no key.
         BadRequest: the body is no JSON that can be kept.
+        UnsupportedMedia: it is packed.
     """
     admit(request, source, bearer)
+    packed = packing(request)
+    if packed is not None:
+        raise UnsupportedMedia(
+            f"a body with Content-Encoding {packed} is not read: send it plain"
+        )
     key = idempotency_key.find(request.headers, required=source.require_key)
     told = load(request.body)
     correlation = told.get("correlation") if isinstance(told, dict) else None

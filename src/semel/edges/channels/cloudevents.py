@@ -28,7 +28,7 @@ from semel.edges.channel import (
     quarantined,
     unusable,
 )
-from semel.errors import BadRequest, NotAuthentic, TooLarge
+from semel.errors import BadRequest, NotAuthentic, TooLarge, UnsupportedMedia
 
 if TYPE_CHECKING:
     from semel.config import Source
@@ -52,6 +52,7 @@ def read(request: Request, source: Source) -> Reading:
     Raises:
         NotAuthentic: no secret of the source.
         BadRequest: it is no CloudEvent, or one without its attributes.
+        UnsupportedMedia: it is one in a form that is not read.
     """
     if request.method == "OPTIONS":
         return _handshake(request)
@@ -65,7 +66,7 @@ def read(request: Request, source: Source) -> Reading:
             return quarantined(request, source, str(bad))
         return [_event(request, source, told)]
     if request.media.startswith(_BEGIN):
-        raise BadRequest(f"events as {request.media} are not read: send {STRUCTURED}")
+        raise UnsupportedMedia(f"events as {request.media} are not read: send {STRUCTURED}")
     event = _attributes(request)
     _judge(event)
     try:
@@ -120,7 +121,9 @@ def _event(request: Request, source: Source, told: Json) -> Offer:
     if not isinstance(told, dict):
         raise BadRequest("an event is no JSON object")
     _judge(told)
-    return offer(request, source, f"{told['source']} {told['id']}", told)
+    return offer(
+        request, source, f"{told['source']} {told['id']}", told, kind=str(told["type"])
+    )
 
 
 def _judge(event: dict[str, Json]) -> None:

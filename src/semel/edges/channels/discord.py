@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from semel.config.proof import PUBLIC_BYTES, hex_key
 from semel.core.text import load_object
-from semel.edges.channel import Reply, offer, only, prove, quarantined, unusable
+from semel.edges.channel import Reply, offer, only, prove, quarantined, text_of, unusable
 from semel.edges.ed25519 import is_signed
 from semel.edges.signature import digest, hex_given
 from semel.errors import BadRequest
@@ -36,6 +36,7 @@ _PONG = b'{"type":1}'
 _WAIT = b'{"type":5}'
 _NO_CHOICES = b'{"type":8,"data":{"choices":[]}}'
 _NO_CONTENT = 204
+_KINDS = {2: "APPLICATION_COMMAND", 3: "MESSAGE_COMPONENT", 5: "MODAL_SUBMIT"}
 
 
 def read(request: Request, source: Source) -> Reading:
@@ -61,7 +62,8 @@ def _interaction(request: Request, source: Source, kind: int, told: dict[str, Js
     name, app = told.get("id"), told.get("application_id")
     if not isinstance(name, str) or not name or not isinstance(app, str):
         return quarantined(request, source, "id or application_id is missing or no text")
-    one = offer(request, source, f"{app}/{name}", told, correlation=_channel(told))
+    said = _KINDS.get(kind, f"INTERACTION_{kind}")
+    one = offer(request, source, f"{app}/{name}", told, kind=said, correlation=_channel(told))
     return Reply(body=_WAIT, media=_JSON, offers=(one,))
 
 
@@ -74,7 +76,8 @@ def _event(request: Request, source: Source, kind: int, told: dict[str, Json]) -
         return Reply(status=_NO_CONTENT, offers=(strange,))
     said = [told.get("application_id"), event]
     name = digest(json.dumps(said, sort_keys=True).encode())
-    return Reply(status=_NO_CONTENT, offers=(offer(request, source, name, told),))
+    one = offer(request, source, name, told, kind=text_of(event.get("type")))
+    return Reply(status=_NO_CONTENT, offers=(one,))
 
 
 def _is_signed(request: Request, secret: bytes) -> bool:

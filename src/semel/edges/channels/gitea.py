@@ -57,6 +57,7 @@ def read(request: Request, source: Source) -> Reading:
             source,
             delivery or content,
             {"event": event, "type": kind, "delivery": delivery, "payload": payload},
+            kind=event,
             correlation=matter(payload),
             content=content,
         )

@@ -53,6 +53,7 @@ def read(request: Request, source: Source) -> Reading:
             source,
             delivery or content,
             {"event": event, "delivery": delivery, "payload": payload},
+            kind=event,
             correlation=matter(payload),
             content=content,
         )

@@ -16,6 +16,7 @@ from semel.config.proof import hmac_key
 from semel.core.text import load
 from semel.edges import form
 from semel.edges.channel import offer, only, prove, quarantined
+from semel.edges.pointer import find
 from semel.edges.signature import SIGNATURES_MAX, check_fresh, digest, same
 from semel.errors import BadRequest, NotAuthentic
 
@@ -55,6 +56,7 @@ def read(request: Request, source: Source) -> Reading:
             source,
             content if name is None else name,
             {"event": event, "id": name, "payload": payload},
+            kind=event,
             correlation=correlation,
             content=None if is_signed or name is None else content,
         )
@@ -123,14 +125,7 @@ def _found(request: Request, payload: Json, place: str | None) -> str | None:
     kind, _, where = place.partition(":")
     if kind == "header":
         return request.first(where.lower())
-    value: Json = payload
-    for step in where.split("/")[1:]:
-        member = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list):
-            at = int(member) if member.isdigit() and len(member) < 5 else len(value)  # noqa: PLR2004 - no list is longer than a body
-            value = value[at] if at < len(value) else None
-        else:
-            value = value.get(member) if isinstance(value, dict) else None
+    value = find(payload, where)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):

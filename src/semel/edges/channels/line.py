@@ -24,6 +24,7 @@ from semel.edges.channel import (
     only,
     prove,
     quarantined,
+    text_of,
     unusable,
 )
 from semel.edges.signature import base64_mac, same
@@ -81,7 +82,8 @@ def _event(request: Request, source: Source, where: Json, event: Json) -> Offer:
     if mode != "active":
         return unusable(request, source, f"the mode of event {name} is not known")
     told: Json = {"destination": where, "event": event}
-    return offer(request, source, name, told, correlation=_talk(event))
+    kind = text_of(event.get("type"))
+    return offer(request, source, name, told, kind=kind, correlation=_talk(event))
 
 
 def _talk(event: dict[str, Json]) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from semel.core.text import load_object
 from semel.edges import form
-from semel.edges.channel import Reply, ignored, offer, prove, unusable
+from semel.edges.channel import Reply, ignored, offer, prove, text_of, unusable
 from semel.edges.signature import digest, fresh, hex_given, hex_mac, same
 from semel.errors import BadRequest
 
@@ -67,7 +67,15 @@ def _event(request: Request, source: Source, told: dict[str, Json]) -> Offer:
         name = told.get("trigger_id") or digest(request.body)
     if not isinstance(name, str):
         return unusable(request, source, "event_id is missing or no text")
-    return offer(request, source, name, told, correlation=_thread(told))
+    return offer(request, source, name, told, kind=_kind(told), correlation=_thread(told))
+
+
+def _kind(told: dict[str, Json]) -> str | None:
+    """The type of the event inside, or of what a person did; a slash command has none itself."""
+    event = told.get("event")
+    if isinstance(event, dict):
+        return text_of(event.get("type"))
+    return "slash_command" if "command" in told else text_of(told.get("type"))
 
 
 def _thread(told: dict[str, Json]) -> str | None:

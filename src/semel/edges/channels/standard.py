@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from semel.config.proof import public_key, symmetric_key
 from semel.core.text import load
-from semel.edges.channel import offer, only, prove, quarantined
+from semel.edges.channel import offer, only, prove, quarantined, text_of
 from semel.edges.ed25519 import is_signed
 from semel.edges.signature import SIGNATURES_MAX, base64_mac, fresh, same
 from semel.errors import BadRequest
@@ -34,7 +34,8 @@ def read(request: Request, source: Source) -> Reading:
         told = load(request.body)
     except BadRequest as bad:
         return quarantined(request, source, str(bad))
-    return [offer(request, source, name or "", told)]
+    kind = text_of(told.get("type")) if isinstance(told, dict) else None
+    return [offer(request, source, name or "", told, kind=kind)]
 
 
 def _is_signed(request: Request, source: Source, family: str, secret: bytes) -> bool:

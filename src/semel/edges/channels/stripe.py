@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semel.core.text import load_object
-from semel.edges.channel import offer, only, prove, quarantined
+from semel.edges.channel import offer, only, prove, quarantined, text_of
 from semel.edges.signature import SIGNATURES_MAX, check_fresh, hex_mac, same
 from semel.errors import BadRequest, NotAuthentic
 
@@ -42,7 +42,8 @@ def read(request: Request, source: Source) -> Reading:
     name, account = event.get("id"), event.get("account")
     if not isinstance(name, str) or not isinstance(account, str | None):
         return quarantined(request, source, "id is missing or no text, or account is no text")
-    return [offer(request, source, f"{account}/{name}" if account and name else name, event)]
+    full = f"{account}/{name}" if account and name else name
+    return [offer(request, source, full, event, kind=text_of(event.get("type")))]
 
 
 def _signatures(line: bytes) -> tuple[bytes, list[bytes]]:

@@ -1,5 +1,5 @@
 """
-Telegram: a bot's webhook. One request is one update.
+Telegram: a bot's webhook, of which one request is one update, and the updates of one we ask for.
 
 The source is one bot on one Bot API server, so update_id alone is the identity: a set, never a
 high-water mark, since after a quiet week the next id may be smaller. Telegram repeats an update
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from semel.core.text import load_object
 from semel.edges.channel import admit, headers_of, only, quarantined
-from semel.errors import BadRequest
+from semel.errors import BadRequest, NotAuthentic
 from semel.model import Offer
 
 if TYPE_CHECKING:
@@ -32,6 +32,20 @@ _ID_LIMIT = 2**63
 def read(request: Request, source: Source) -> Reading:
     """One update as an offer; its whole object is the run's input."""
     admit(request, source, lambda sent: [only(sent, SECRET_HEADER)])
+    return _update(request, source)
+
+
+def read_polled(request: Request, source: Source) -> Reading:
+    """One update that we asked for; nobody posts any to a source that polls."""
+    if not request.admitted:
+        raise NotAuthentic(
+            "this source asks Telegram for its updates, and takes none that is posted: its"
+            " channel is telegram-poll"
+        )
+    return _update(request, source)
+
+
+def _update(request: Request, source: Source) -> Reading:
     try:
         update = load_object(request.body)
     except BadRequest as bad:
@@ -49,6 +63,7 @@ def read(request: Request, source: Source) -> Reading:
             agent=source.agent,
             input=update,
             priority=source.priority,
+            kind=next((name for name in update if name != "update_id"), None),
             correlation=_chat(update),
             body=request.body,
             headers=headers_of(request, source),

@@ -122,7 +122,7 @@ class Post:
         timeouts = {"connect": CONNECT_SECONDS_MAX, "read": TOTAL_SECONDS_MAX}
         async with (
             httpcore.AsyncConnectionPool(
-                ssl_context=self._trust or _trusted(), network_backend=self._backend
+                ssl_context=self._trust or trusted(), network_backend=self._backend
             ) as pool,
             pool.stream(
                 "POST",
@@ -155,7 +155,8 @@ async def _beginning(response: httpcore.Response) -> bytes:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def trusted() -> ssl.SSLContext:
+    """Mozilla's certificates and the system's."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context

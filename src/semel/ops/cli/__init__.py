@@ -21,7 +21,9 @@ from semel.ops import leash
 from semel.ops.cli import (
     agent,
     approval,
+    batch,
     bench,
+    change,
     db,
     drain,
     event,
@@ -33,12 +35,14 @@ from semel.ops.cli import (
     process,
     reconcile,
     run,
+    schedule,
     schema,
     screen,
     steer,
     token,
     up,
     watch,
+    worker,
 )
 from semel.ops.cli.command import Desk, JsonFlag, ProjectName, checked, command
 
@@ -50,6 +54,7 @@ _Misuse = cast("type[Exception]", typer.BadParameter.__base__)
 VERBS = (
     legacy.import_legacy,
     operation_legacy.import_legacy,
+    change.cancel,
     steer.signal,
     watch.watch,
 )
@@ -62,11 +67,12 @@ app = typer.Typer(
 )
 command(app, "up")(up.up)
 command(app, "serve")(process.serve)
-command(app, "worker")(process.worker)
+app.add_typer(worker.worker, name="worker")
 command(app, "upkeep")(process.upkeep)
 command(app, "migrate")(schema.migrate)
 app.add_typer(db.db, name="db")
 app.add_typer(run.run, name="run")
+app.add_typer(batch.batch, name="batch")
 app.add_typer(event.event, name="event")
 app.add_typer(approval.approval, name="approval")
 app.add_typer(operation.operation, name="operation")
@@ -74,6 +80,7 @@ app.add_typer(drain.drain, name="drain")
 app.add_typer(reconcile.reconcile, name="reconcile")
 app.add_typer(journal.journal, name="journal")
 app.add_typer(agent.agent, name="agent")
+app.add_typer(schedule.schedule, name="schedule")
 app.add_typer(token.token, name="token")
 command(app, "doctor")(look.doctor)
 command(app, "config")(look.config)

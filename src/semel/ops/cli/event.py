@@ -6,11 +6,12 @@ from uuid import UUID
 import psycopg
 import typer
 
-from semel.core import deliveries, projects, reads
+from semel.core import deliveries, projects, reads, sources
 from semel.db.execute import run
 from semel.edges import replay as edge
 from semel.errors import NoSuchEvent
 from semel.model import Verdict
+from semel.ops import source_checks
 from semel.ops.cli import plot, timeline
 from semel.ops.cli.command import Desk, Id, command, group
 from semel.ops.cli.run import Limit
@@ -112,13 +113,20 @@ def explain(
             known = run(conn, projects.events_of(project, source, provider_id))
             found += came
             started += known
+        unkept = {} if found or started else run(conn, sources.outcomes(source_checks.WINDOW))
+    refused = sum(
+        counts.get("refused", 0)
+        for (project, name), counts in unkept.items()
+        if name == source and desk.scope in {project, None}
+    )
     answer = {
         "source": source,
         "provider_event_id": provider_id,
         "project_id": desk.scope,
         "explanation": timeline.explanation(
             found, started, f"id {provider_id} of source {source}"
-        ),
+        )
+        + (f". The source refused {refused} requests in the last hour" if refused else ""),
         "deliveries": found,
     }
     said = [str(answer["explanation"]), *(f"  {each}" for each in timeline.deliveries(found))]
@@ -132,11 +140,16 @@ def replay(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen, and let none of it be.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Make a run on purpose of what is known already.")
+    ] = False,
 ) -> None:
-    """Read an event or a delivery again, as configured today, and start a run of it on purpose."""
+    """Judge an event or a delivery again as configured today; --force makes a run on purpose."""
     with desk.connection() as conn:
         project = _project(desk, conn, told)
-        delivery, became = edge.replay(conn, desk.settings, project, told, dry_run=dry_run)
+        delivery, became = edge.replay(
+            conn, desk.settings, project, told, dry_run=dry_run, force=force
+        )
     events = [_became(one, dry_run=dry_run) for one in became]
     answer = {
         "project_id": project,
@@ -144,6 +157,7 @@ def replay(
         "source": delivery.source,
         "was": delivery.verdict,
         "dry_run": dry_run,
+        "forced": force,
         **(events[0] if len(events) == 1 else {"events": events}),
     }
     desk.answer(answer, "\n".join(_said(one, dry_run=dry_run) for one in events))
@@ -175,7 +189,11 @@ def _said(one: dict[str, Any], *, dry_run: bool) -> str:
         return f"{what} of {one['agent']}{versus}: {one['reason']}\n{plot.value(one['input'])}"
     would = "would be " if dry_run else ""
     run_id = f"; its run is {one['run_id']}" if one["run_id"] else ", and no run"
-    return f"{would}{one['verdict']}{run_id}: {one['reason']}"
+    said = f"{would}{one['verdict']}{run_id}: {one['reason']}"
+    if one["differs"]:
+        said += f"\nread today it is for {one['agent']}, unlike the first run:"
+        said += f"\n{plot.value(one['input'])}"
+    return said
 
 
 def _project(desk: Desk, conn: psycopg.Connection[Any], told: UUID) -> str:

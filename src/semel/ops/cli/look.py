@@ -1,15 +1,23 @@
 """`semel doctor` and `semel config`: is it well, and what does it work with."""
 
 import json
+from typing import Annotated
+
+import typer
 
 from semel.ops import doctor as checks
 from semel.ops.cli import screen
 from semel.ops.cli.command import Desk
 
 
-def doctor(desk: Desk) -> None:
+def doctor(
+    desk: Desk,
+    tools: Annotated[
+        bool, typer.Option("--tools", help="Connect to the servers of [tools], too.")
+    ] = False,
+) -> None:
     """Check database, clock, upkeep, workers, queue; a remedy on each failing line."""
-    found = checks.examine(desk.serving)
+    found = checks.examine(desk.serving, tools=tools)
     failed = [check for check in found if check.status == "FAIL"]
     if desk.json:
         screen.document({"ok": not failed, "checks": [check.shown() for check in found]})

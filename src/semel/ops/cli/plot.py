@@ -32,8 +32,12 @@ def moments(run: Record) -> Iterator[Moment]:
         yield _wait(wait)
     for approval in run["approvals"]:
         yield from _approval(approval)
+    for tool in run["tools"]:
+        yield from _tool(tool)
+    calls = {tool["call_id"] for tool in run["tools"] if tool["server"] != "agents"}
     for child in run["children"]:
-        yield from _child(child)
+        if child["run_id"] not in calls:  # the call's own lines say it
+            yield from _child(child)
     for undo in run["undoes"] or ():
         yield _undo(undo)
 
@@ -67,6 +71,12 @@ def _step(step: Record) -> Moment:
     key, kind, content = step["step_key"], step["kind"], step["content"]
     head = f"step      {key}" if kind == "step" else f"step      {key} ({kind})"
     match step["entry"]:
+        case "intent" if kind == "tool":
+            sent = content.get("send")
+            repeat = "may be repeated" if content.get("repeatable") else "is not repeated"
+            said = (
+                f"sends {content.get('server')}.{content.get('tool')}, time {sent}; it {repeat}"
+            )
         case "intent":
             args = value({name: told for name, told in content.items() if name != "undo"})
             said = f"begins; {content.get('undo')} undoes it, with {args}"
@@ -97,6 +107,10 @@ def _result(kind: str, content: Any) -> str:
             said += (
                 f" {content['code']} {cut(str(content['reason']))}" if content["code"] else ""
             )
+        case "tool" if "result" in content:
+            said = f"answered {value(content['result'])}"
+        case "tool":
+            said = f"no result: {value({k: v for k, v in content.items() if k != 'call_id'})}"
         case "skip":
             said = f"skipped by {content['by']}: {cut(str(content['reason']))}"
         case _:
@@ -111,6 +125,8 @@ def _wait(wait: Record) -> Moment:
         "signal": f"waits for signal {wait['name']}",
         "child": f"waits for run {wait['child_id']}",
         "approval": "waits for a decision",
+        "tool": f"waits for run {wait['child_id']}, which calls a tool",
+        "answer": "waits for the tool to post its answer",
     }[wait["kind"]]
     until = f" until {moment(wait['due_at'])}" if wait["due_at"] else ""
     return wait["created_at"], f"wait      {wait['step_key']}: {what}{until}"
@@ -144,6 +160,22 @@ def _approval(approval: Record) -> Iterator[Moment]:
         )
     if approval["decided_at"]:
         yield approval["decided_at"], f"{head}: {approval['state']}"
+
+
+def _tool(tool: Record) -> Iterator[Moment]:
+    head = f"tool      {cut('.'.join((tool['server'], tool['tool'])))}"
+    yield (
+        tool["asked_at"],
+        f"{head}: asked by run {tool['call_id']}, {value(tool['arguments'])}",
+    )
+    if tool["sent_at"]:
+        times = "once" if tool["sends"] == 1 else f"{tool['sends']} times"
+        yield tool["sent_at"], f"{head}: sent {times}, key {tool['idempotency_key']}"
+    if tool["answered_at"]:
+        how = f" by {tool['via']}" if tool["via"] else ""
+        yield tool["answered_at"], f"{head}: {tool['state']}{how}"
+    else:
+        yield None, f"{head}: {tool['state']}, until {moment(tool['due_at'])}"
 
 
 def _child(child: Record) -> Iterator[Moment]:

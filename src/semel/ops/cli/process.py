@@ -21,15 +21,18 @@ import typer
 
 from semel import log
 from semel.config import Settings
+from semel.core.tools import AGENT as TOOL
 from semel.db.execute import translated
 from semel.db.link import Link
 from semel.edges.notifiers.notify import AGENT, ATTEMPTS_MAX, notify_agent
+from semel.edges.tools.made import tool_agent
 from semel.errors import BadConfig, SemelError
 from semel.ops import place
 from semel.ops.cli.command import Desk
 from semel.runtime.app import App, load
 from semel.runtime.handlers import Backoff
 from semel.runtime.process import work
+from semel.runtime.tools import ATTEMPTS
 from semel.runtime.upkeep import Upkeep
 
 Target = Annotated[
@@ -63,6 +66,7 @@ def worker(desk: Desk, app: Target) -> None:
     loaded = _loaded(app)
     with _process(desk, desk.settings) as settings:
         serve_notifications(loaded, settings)
+        serve_tools(loaded, settings)
         work(loaded, settings, target=app, dsn=settings.dsn or "")
 
 
@@ -77,6 +81,16 @@ def serve_notifications(app: App, settings: Settings) -> None:
         max_attempts=ATTEMPTS_MAX,
         backoff=Backoff(cap=timedelta(seconds=30)),
     )
+
+
+def serve_tools(app: App, settings: Settings) -> None:
+    """Have *app*'s worker make the calls of `run.tool`, where there is anything to call."""
+    if not settings.tools and not app.tools:
+        return
+    link = Link(settings.dsn or "", name="semel-tool", prepare=not settings.pooler)
+    call, end = tool_agent(settings, app.tools, link)
+    app.builtin(TOOL, call, max_attempts=ATTEMPTS, backoff=Backoff(cap=timedelta(seconds=30)))
+    app.endings += [end, link.close]
 
 
 def upkeep(

@@ -1,7 +1,7 @@
 """
-`semel run`: start, list, show with all that happened, cancel, retry.
+`semel run`: start, list, and show with all that happened.
 
-`watch` is next door, and what is said to a run in steer.py.
+`watch` is next door; what is changed of a run is in change.py, and what is said to it in steer.py.
 """
 
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 import typer
 
-from semel.core import projects, reads, runs, story, transitions
+from semel.core import projects, reads, story
 from semel.core.text import load
 from semel.db import execute
 from semel.edges import start as edge
@@ -18,6 +18,7 @@ from semel.errors import BadRequest, KeyConflict, NoSuchRun, RunRefused
 from semel.model import RunKind, RunStatus
 from semel.ops.cli import timeline
 from semel.ops.cli.command import Desk, Id, command, group
+from semel.runtime.start import StartMore, start_call
 
 run = group("Runs.")
 
@@ -26,6 +27,7 @@ Limit = Annotated[int, typer.Option(min=1, max=reads.PAGE_MAX, help="How many, n
 _FOUND = {
     "duplicate": " (started before with this key)",
     "exists": " (not ended yet, and has this unique key)",
+    "replaced": " (waits still, and has this input now)",
 }
 _COLUMNS = (
     "run_id",
@@ -65,6 +67,23 @@ def start(
             metavar="U", help="While a run of AGENT with the same U lives, find that."
         ),
     ] = None,
+    concurrency_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="C", help="No more runs with the same C at once than AGENT allows."
+        ),
+    ] = None,
+    debounce: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="Ready once there was no call of K for so long."),
+    ] = None,
+    debounce_key: Annotated[
+        str | None, typer.Option(metavar="K", help="What calls that become one run share.")
+    ] = None,
+    debounce_max: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="Ready so long after the first call at most."),
+    ] = None,
 ) -> None:
     """Start a run of AGENT, or find the one that its key or its unique key stands for."""
     try:
@@ -74,18 +93,21 @@ def start(
     try:
         ready, over = edge.times({"delay": delay, "deadline": deadline})
         alone = edge.unique_key(unique)
+        among = edge.unique_key(concurrency_key, name="concurrency_key")
     except BadRequest as bad:
         raise typer.BadParameter(str(bad)) from None
-    call = runs.run_start(
-        desk.project,
-        agent,
-        value,
-        key=key,
-        priority=priority,
-        delay=ready,
-        deadline=over,
-        unique=alone,
-    )
+    options: StartMore = {
+        "key": key,
+        "priority": priority,
+        "delay": ready,
+        "deadline": over,
+        "unique": alone,
+        "concurrency_key": among,
+        "debounce": debounce,
+        "debounce_key": debounce_key,
+        "debounce_max": debounce_max,
+    }
+    call = start_call(desk.project, agent, value, options)
     with desk.connection() as conn:
         started = execute.run(conn, call)
     if started.outcome == "conflict":
@@ -136,41 +158,6 @@ def show(desk: Desk, run_id: Id) -> None:
     desk.answer(record, timeline.of_run(record))
 
 
-@command(run, "cancel")
-def cancel(
-    desk: Desk,
-    run_id: Id,
-    reason: Annotated[
-        str, typer.Option(metavar="R", help="Kept with the run.")
-    ] = "cancelled by an operator",
-) -> None:
-    """End a run that has not ended; its handler is told by the next beat."""
-    with desk.connection() as conn:
-        project = project_of(desk, conn, run_id)
-        outcome, status = execute.run(
-            conn,
-            transitions.run_cancel(
-                project, run_id, reason=reason, dead_after=desk.settings.worker.dead_after
-            ),
-        )
-    _refuse(run_id, project, outcome, f"it is {status}, and stays so")
-    said = "cancelled" if outcome == "won" else "was cancelled before"
-    answer = {"run_id": run_id, "project_id": project, "outcome": outcome}
-    desk.answer({**answer, "status": "CANCELLED"}, said)
-
-
-@command(run, "retry")
-def retry(desk: Desk, run_id: Id) -> None:
-    """Let a failed or cancelled run start again, or one that waits for its retry start now."""
-    with desk.connection() as conn:
-        project = project_of(desk, conn, run_id)
-        outcome, status, started = execute.run(conn, transitions.run_retry(project, run_id))
-    _refuse(run_id, project, outcome, f"it is {status}, or another live run has its unique key")
-    answer = {"run_id": started, "project_id": project, "outcome": outcome}
-    said = "pending again" if outcome == "won" else f"is compensated; begun anew as {started}"
-    desk.answer({**answer, "status": "PENDING"}, said)
-
-
 def project_of(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
     """The project that was told, or the one that has the run."""
     if desk.told:
@@ -182,7 +169,13 @@ def project_of(desk: Desk, conn: psycopg.Connection[Any], run_id: UUID) -> str:
     return found
 
 
-def _refuse(run_id: UUID, project: str, outcome: str, because: str) -> None:
+def refuse(run_id: UUID, project: str, outcome: str, because: str) -> None:
+    """
+    Say why nothing was done, if nothing was.
+
+    Raises:
+        NoSuchRun, RunRefused: by *outcome*.
+    """
     if outcome == "unknown":
         raise NoSuchRun(f"no run {run_id} in project {project}")
     if outcome == "refused":

@@ -22,6 +22,8 @@ _TOLD = {
     "resolved": "tells of a resolution to",
     "superseded": "tells of a new episode to",
 }
+#: Verdicts that are reached before it is asked whether the event is known.
+_JUDGED = ("ignored", "quarantined")
 #: Where a moment without a time stands.
 LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -119,7 +121,9 @@ def explanation(found: Sequence[Record], started: Sequence[Record], what: str) -
         return f"{what} started run {started[0]['run_id']}, seen {_times(started[0]['hits'])}"
     if found:
         known = next((one["run_id"] for one in found if one["run_id"]), None)
-        run = f"; its run is {known}" if known else " and made no run"
+        last = found[-1]
+        why = f": {last['verdict']}, {last['reason']}" if last["verdict"] in _JUDGED else ""
+        run = f"; its run is {known}" if known else f" and made no run{why}"
         return f"{what} came {_times(len(found))}{run}"
     return (
         f"{what} is not known. It never came, or was refused as not authentic (nothing is kept"

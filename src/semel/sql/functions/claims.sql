@@ -6,7 +6,8 @@
 --   that no versioned worker has begun; the first that claims one pins it to its own version, and
 --   from then on workers of that version alone look where it waits.
 -- Fence: a claim makes it larger.
--- Locks: project and agent where they limit, then run; a claim skips what another holds.
+-- Locks: project, agent and its bucket where they limit, then run; then the agent of runs that have a
+--   key. A claim skips what another holds, and waits for nobody.
 -- Clock: p_now, or the server's, read once.
 
 -- Lease up to p_limit ready runs of p_agent to p_worker until now + p_lease; the claim is a beat.
@@ -20,7 +21,8 @@
 -- version: the queue where it waited. journal: of a run that was claimed before, its entries as JSON arrays of (step key, entry, kind,
 --   place, attempt, content, detail), oldest first; null: none.
 -- A paused agent yields none; one with a limit, or in a project with one, is claimed under its
--- row's lock and never beyond it. Concurrent claimers never receive the same run.
+-- row's lock and never beyond it; each claim of one with a rate is counted in its bucket. A run whose key
+-- is full is moved out of the way (key_admit). Concurrent claimers never receive the same run.
 create or replace function semel.run_claim(
     p_project      text,
     p_agent        text,
@@ -42,7 +44,10 @@ create or replace function semel.run_claim(
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_now      timestamptz := coalesce(p_now, clock_timestamp());
+    v_allowed  record;
     v_limit    int;
+    v_keyed    boolean;
+    v_verdicts text[];
     v_runs     uuid[];
     v_versions text[];
     v_lanes    int[];
@@ -52,32 +57,53 @@ begin
     if p_version is distinct from '' then
         perform semel.version_require(array[p_version]);
     end if;
-    v_limit := semel.run_allowance(p_project, p_agent, p_limit);
+    v_allowed := semel.run_allowance(p_project, p_agent, p_limit, v_now);
+    v_limit := v_allowed.most;
     if v_limit <= 0 then
         return;
     end if;
-    select array_agg(c.run_id), array_agg(c.version), array_agg(c.lane), array_agg(c.ready_at)
-    into v_runs, v_versions, v_lanes, v_ready
-    from (
-        select p.run_id, p.version, p.lane, p.ready_at
-        from (select l.version, l.lane, coalesce(l.mark - interval '100 ms', '-infinity') as mark
-              from (select case when u.own then p_version else '' end as version, u.lane, u.mark, u.n
-                    from unnest(p_own, p_lanes, p_marks) with ordinality as u(own, lane, mark, n)) as l
-              order by case when p_oldest then (
-                    select r.ready_at from semel.run as r
-                    where r.project_id = p_project and r.agent = p_agent and r.version = l.version and r.lane = l.lane
-                      and r.ready_at is not null and r.ready_at >= coalesce(l.mark - interval '100 ms', '-infinity')
-                    order by r.ready_at, r.run_id limit 1) end nulls last, l.n) as l
-        cross join lateral (
-            select r.run_id, r.version, r.lane, r.ready_at from semel.run as r
-            where r.project_id = p_project and r.agent = p_agent and r.version = l.version and r.lane = l.lane
-              and r.ready_at is not null and r.ready_at >= l.mark
-            order by r.ready_at, r.run_id
-            limit v_limit
-            for update skip locked) as p
-        limit v_limit) as c;
+    for v_round in 1 .. 8 loop
+        select array_agg(c.run_id), array_agg(c.version), array_agg(c.lane), array_agg(c.ready_at),
+            bool_or(c.concurrency_key is not null)
+        into v_runs, v_versions, v_lanes, v_ready, v_keyed
+        from (
+            select p.run_id, p.version, p.lane, p.ready_at, p.concurrency_key
+            from (select l.version, l.lane, coalesce(l.mark - interval '100 ms', '-infinity') as mark
+                  from (select case when u.own then p_version else '' end as version, u.lane, u.mark, u.n
+                        from unnest(p_own, p_lanes, p_marks) with ordinality as u(own, lane, mark, n)) as l
+                  order by case when p_oldest then (
+                        select r.ready_at from semel.run as r
+                        where r.project_id = p_project and r.agent = p_agent and r.version = l.version and r.lane = l.lane
+                          and r.ready_at is not null and r.ready_at >= coalesce(l.mark - interval '100 ms', '-infinity')
+                        order by r.ready_at, r.run_id limit 1) end nulls last, l.n) as l
+            cross join lateral (
+                select r.run_id, r.version, r.lane, r.ready_at, r.concurrency_key from semel.run as r
+                where r.project_id = p_project and r.agent = p_agent and r.version = l.version and r.lane = l.lane
+                  and r.ready_at is not null and r.ready_at >= l.mark
+                order by r.ready_at, r.run_id
+                limit v_limit
+                for update skip locked) as p
+            limit v_limit) as c;
+        v_verdicts := null;
+        exit when v_runs is null or not v_keyed and v_allowed.key_path is null;
+        v_verdicts := semel.key_admit(p_project, p_agent, v_runs, v_allowed.key_path, v_allowed.key_limit, v_now);
+        -- Those that go and those that are busy are found again; in the place of who waits now is the next.
+        exit when cardinality(array_positions(v_verdicts, 'go')) >= v_allowed.most
+               or cardinality(v_verdicts) < v_limit and 'wait' <> all (v_verdicts);
+        v_limit := v_allowed.most + cardinality(array_positions(v_verdicts, 'busy'));
+    end loop;
+    if v_verdicts is not null then
+        select array_agg(g.run_id), array_agg(g.version), array_agg(g.lane), array_agg(g.ready_at)
+        into v_runs, v_versions, v_lanes, v_ready
+        from (select x.* from unnest(v_runs, v_versions, v_lanes, v_ready, v_verdicts) with ordinality
+                  as x(run_id, version, lane, ready_at, verdict, n)
+              where x.verdict = 'go' order by x.n limit v_allowed.most) as g;
+    end if;
     if v_runs is null then
         return;
+    end if;
+    if v_allowed.rate_claims is not null then
+        perform semel.rate_spend(p_project, p_agent, v_allowed.rate_claims, v_allowed.rate_span, cardinality(v_runs), v_now);
     end if;
     perform semel.worker_touch(p_project, p_worker, p_agent, v_now);
     return query
@@ -115,42 +141,69 @@ begin
 end
 $$;
 
--- How many of p_limit a claim may take: none of a paused agent, and no more than a limit leaves.
--- Counted from live leases, so it heals itself. Locks project, then agent, where they limit: another
--- claim of the same limited agent is told none, and goes on to its next pair.
-create or replace function semel.run_allowance(p_project text, p_agent text, p_limit int) returns int
+-- How many of p_limit a claim may take: none of a paused agent, and no more than a limit and a rate
+-- leave. A limit is counted from live leases, so it heals itself. Locks project, agent and bucket, where
+-- they limit: another claim of the same limited agent is told none, and goes on to its next pair.
+-- rate_*: what the caller must spend from; key_*: of the agent.
+create or replace function semel.run_allowance(
+    p_project text, p_agent text, p_limit int, p_now timestamptz,
+    out most int, out rate_claims int, out rate_span interval, out key_path text, out key_limit int
+)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_limit   int := p_limit;
     v_agent   record;
     v_project record;
 begin
-    select a.paused_at, a.max_running into v_agent from semel.agent as a
+    most := p_limit;
+    select a.paused_at, a.max_running, a.rate_claims, a.rate_span, a.key_path, a.key_limit into v_agent from semel.agent as a
     where a.project_id = p_project and a.agent = p_agent;
     select p.max_running into v_project from semel.project as p where p.project_id = p_project;
     if v_agent.paused_at is not null then
-        return 0;
+        most := 0;
+        return;
     end if;
+    key_path := v_agent.key_path;
+    key_limit := v_agent.key_limit;
     if v_project.max_running is not null then
         select p.max_running into v_project from semel.project as p
         where p.project_id = p_project for update skip locked;
         if not found then
-            return 0;
+            most := 0;
+            return;
         end if;
-        v_limit := least(v_limit, v_project.max_running - (
+        most := least(most, v_project.max_running - (
             select count(*) from semel.run as r where r.project_id = p_project and r.worker_id is not null));
     end if;
     if v_agent.max_running is not null then
         select a.max_running into v_agent.max_running from semel.agent as a
         where a.project_id = p_project and a.agent = p_agent for update skip locked;
         if not found then
-            return 0;
+            most := 0;
+            return;
         end if;
-        v_limit := least(v_limit, v_agent.max_running - (
+        most := least(most, v_agent.max_running - (
             select count(*) from semel.run as r
             where r.project_id = p_project and r.agent = p_agent and r.worker_id is not null));
     end if;
-    return v_limit;
+    if v_agent.rate_claims is not null and most > 0 then
+        rate_claims := v_agent.rate_claims;
+        rate_span := v_agent.rate_span;
+        most := least(most, semel.rate_left(p_project, p_agent, rate_claims, rate_span, p_now));
+    end if;
+end
+$$;
+
+-- Whether the limit of an agent, or of its project, leaves no claim now. Null limits: none. Locks nothing.
+create or replace function semel.agent_full(
+    p_project text, p_agent text, p_agent_limit int, p_project_limit int
+) returns boolean
+language plpgsql stable security definer set search_path = pg_catalog as $$
+begin
+    return coalesce(p_agent_limit <= (
+            select count(*) from semel.run as r
+            where r.project_id = p_project and r.agent = p_agent and r.worker_id is not null), false)
+        or coalesce(p_project_limit <= (
+            select count(*) from semel.run as r where r.project_id = p_project and r.worker_id is not null), false);
 end
 $$;
 
@@ -218,7 +271,9 @@ $$;
 -- are the runs of that version and those that no version began.
 -- Without marks it looks from the start: it finds what committed late, came back, or is due, and
 -- what a clock that stepped back put behind a mark. With marks (arrays of one length) it looks
--- only there, from 100 ms before each, and walks no dead entries. Paused agents are left out.
+-- only there, from 100 ms before each, and walks no dead entries. Left out are paused agents, those whose
+-- limit is reached, and runs that wait for their key.
+-- rate_wait: how long until the agent's rate leaves a claim; null where it leaves one now.
 create or replace function semel.run_hint(
     p_agents   text[],
     p_versions text[] default '{}',
@@ -229,7 +284,7 @@ create or replace function semel.run_hint(
     p_marks    timestamptz[] default null,
     p_limit    int default 10000,
     p_now      timestamptz default null
-) returns table (project_id text, agent text, version text, lane int, ready_at timestamptz)
+) returns table (project_id text, agent text, version text, lane int, ready_at timestamptz, rate_wait interval)
 language plpgsql stable security definer set search_path = pg_catalog as $$
 #variable_conflict use_column
 declare
@@ -237,15 +292,20 @@ declare
 begin
     if p_projects is not null then
         return query
-            select m.project_id, m.agent, m.version, m.lane, h.ready_at
+            select m.project_id, m.agent, m.version, m.lane, h.ready_at,
+                case when a.rate_claims is not null then
+                    nullif(semel.rate_wait(m.project_id, m.agent, a.rate_claims, a.rate_span, v_now), '0') end
             from unnest(p_projects, p_of, p_begun, p_lanes, p_marks) as m(project_id, agent, version, lane, mark)
             cross join lateral (
                 select r.ready_at from semel.run as r
                 where r.project_id = m.project_id and r.agent = m.agent and r.version = m.version and r.lane = m.lane
                   and r.ready_at is not null and r.ready_at >= m.mark - interval '100 ms'
                 order by r.ready_at, r.run_id limit 1) as h
-            where not exists (select from semel.agent as a where a.project_id = m.project_id
-                              and a.agent = m.agent and a.paused_at is not null);
+            left join semel.agent as a on a.project_id = m.project_id and a.agent = m.agent
+            left join semel.project as p on p.project_id = m.project_id
+            where a.paused_at is null
+              and case when a.max_running is null and p.max_running is null then true
+                       else not semel.agent_full(m.project_id, m.agent, a.max_running, p.max_running) end;
         return;
     end if;
     -- A loose index scan: one probe for each queue that has work, however much it has.
@@ -268,15 +328,20 @@ begin
                 where r.due_at is not null and (r.project_id, r.agent) > (p.project_id, p.agent)
                 order by r.project_id, r.agent, r.due_at limit 1) as n
         )
-        select w.project_id, w.agent, w.version, w.lane, w.ready_at
-        from (select r.project_id, r.agent, r.version, r.lane::int as lane, r.ready_at from ready as r
+        select w.project_id, w.agent, w.version, w.lane, w.ready_at,
+            case when a.rate_claims is not null and w.lane is not null then
+                nullif(semel.rate_wait(w.project_id, w.agent, a.rate_claims, a.rate_span, v_now), '0') end
+        from (select r.project_id, r.agent, r.version, r.lane::int as lane, r.ready_at from ready as r where r.lane < 200
               union all
               -- Due, and not yet ready: no lane. The worker makes it ready first, of whatever version.
               select d.project_id, d.agent, '', null, d.due_at from due as d where d.due_at <= v_now) as w
+        left join semel.agent as a on a.project_id = w.project_id and a.agent = w.agent
+        left join semel.project as p on p.project_id = w.project_id
         where exists (select from unnest(p_agents, p_versions) as s(agent, version)
                       where s.agent = w.agent and w.version in ('', s.version))
-          and not exists (select from semel.agent as a where a.project_id = w.project_id
-                          and a.agent = w.agent and a.paused_at is not null)
+          and a.paused_at is null
+          and case when a.max_running is null and p.max_running is null or w.lane is null then true
+                   else not semel.agent_full(w.project_id, w.agent, a.max_running, p.max_running) end
         limit p_limit;
 end
 $$;

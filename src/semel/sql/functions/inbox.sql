@@ -192,6 +192,12 @@ begin
           and (v_due[o.ord] is not null or v_until[o.ord] is not null) and v_unique[o.ord] is null
           and v_joins[o.ord] is null;
     end if;
+    if strpos(p_events, '"concurrency_key"') > 0 then
+        update semel.run as r set concurrency_key = e.v ->> 'concurrency_key'
+        from unnest(v_offer) as o, jsonb_array_elements(v_events) with ordinality as e(v, n)
+        where r.project_id = p_project and r.run_id = o.run_id and e.n = o.ord and e.v ? 'concurrency_key'
+          and v_verdict[o.ord] = 'new';
+    end if;
     if v_unique is not null then
         -- One after the other: whether a key is free shows only when its run is inserted.
         for v_old in

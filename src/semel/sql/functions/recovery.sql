@@ -137,6 +137,9 @@ begin
                 worker_id = null, lease_until = null, reaped_at = p_now, ready_at = p_now,
                 failure_code = 'E-LEASE-001', failure_reason = format('worker %s was lost', v_run.worker_id)
             where r.project_id = p_project and r.run_id = v_run.run_id;
+            if v_run.concurrency_key is not null then
+                perform semel.key_freed(p_project, array[v_run.agent], array[v_run.concurrency_key], p_now);
+            end if;
             outcome := 'pending';
         end if;
         run_id := v_run.run_id;

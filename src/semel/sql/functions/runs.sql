@@ -1,4 +1,4 @@
--- Runs: made here, and finished here. Claims and what an operator does have files of their own.
+-- Runs: made here, and finished here. Claims, ends and what an operator does have files of their own.
 --
 --   start ──> PENDING ──claim──> RUNNING ──complete──> COMPLETED        (history)
 --               ^  ^               │  │
@@ -25,7 +25,8 @@ $$;
 create or replace function semel.run_create(
     p_project text, p_runs uuid[], p_agents text[], p_inputs jsonb[], p_priorities int[],
     p_max_attempts int[], p_sources text[], p_events uuid[],
-    p_due timestamptz default null, p_deadline timestamptz default null, p_unique text default null
+    p_due timestamptz default null, p_deadline timestamptz default null, p_unique text default null,
+    p_concurrency_key text default null
 ) returns int
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -48,19 +49,20 @@ begin
     end loop;
     if p_unique is null then
         insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
-            ready_at, due_at, deadline_at, input, source, event_id, created_at)
+            ready_at, due_at, deadline_at, input, source, event_id, created_at, concurrency_key)
         select p_project, x.run_id, x.agent, 'PENDING', semel.run_lane('PENDING', x.priority, false), x.priority,
             x.attempts, case when p_due is null then v_now end, p_due, p_deadline,
-            case when not semel.input_is_large(x.input) then x.input end, x.source, x.event_id, v_now
+            case when not semel.input_is_large(x.input) then x.input end, x.source, x.event_id, v_now, p_concurrency_key
         from unnest(p_runs, p_agents, p_inputs, p_priorities, p_max_attempts, p_sources, p_events)
             as x(run_id, agent, input, priority, attempts, source, event_id);
     else
         -- One run. Whoever cannot conflict is spared this: each row would be written speculatively.
         insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
-            ready_at, due_at, deadline_at, unique_key, input, source, event_id, created_at)
+            ready_at, due_at, deadline_at, unique_key, input, source, event_id, created_at, concurrency_key)
         values (p_project, p_runs[1], p_agents[1], 'PENDING', semel.run_lane('PENDING', p_priorities[1], false),
             p_priorities[1], p_max_attempts[1], case when p_due is null then v_now end, p_due, p_deadline, p_unique,
-            case when not semel.input_is_large(p_inputs[1]) then p_inputs[1] end, p_sources[1], p_events[1], v_now)
+            case when not semel.input_is_large(p_inputs[1]) then p_inputs[1] end, p_sources[1], p_events[1], v_now,
+            p_concurrency_key)
         on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
     end if;
     get diagnostics v_made = row_count;
@@ -75,6 +77,7 @@ $$;
 
 -- Start a run inside the caller's transaction; with a key, at most one for (project, source, key).
 -- With p_unique, at most one live run of the agent for it. p_deadline counts from now.
+-- p_concurrency_key: no more runs of it are leased at once than its agent allows, by default one.
 -- outcome: new, duplicate (the run that is there), conflict (other agent or input) or exists
 -- (the live run that holds p_unique; nothing was remembered of p_key). Agent and input are all that
 -- is compared: another priority, delay, deadline or max_attempts under a known key is a duplicate.
@@ -90,7 +93,8 @@ create or replace function semel.run_start(
     p_deadline     interval default null,
     p_unique       text default null,
     p_memory       interval default '7 days',
-    p_now          timestamptz default null
+    p_now          timestamptz default null,
+    p_concurrency_key text default null
 ) returns table (run_id uuid, event_id uuid, outcome text)
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
@@ -105,6 +109,7 @@ declare
     v_old    record;
 begin
     perform semel.project_require(p_project);
+    perform semel.concurrency_key_require(p_concurrency_key);
     if p_key is not null then
         v_event := semel.uuid_at(v_now);
         v_key := semel.event_key(p_source, p_key);
@@ -142,7 +147,7 @@ begin
     end if;
     select j.run_id, j.event_id into v_old from semel.run_join(
         p_project, v_run, p_agent, v_input, p_priority, p_max_attempts, p_source, v_event,
-        v_real + p_delay, v_real + p_deadline, p_unique) as j;
+        v_real + p_delay, v_real + p_deadline, p_unique, p_concurrency_key) as j;
     if v_old.run_id = v_run then
         return query select v_run, v_event, 'new';
         return;
@@ -159,7 +164,8 @@ $$;
 -- that made it. Internal.
 create or replace function semel.run_join(
     p_project text, p_run uuid, p_agent text, p_input jsonb, p_priority int, p_max_attempts int,
-    p_source text, p_event uuid, p_due timestamptz, p_deadline timestamptz, p_unique text
+    p_source text, p_event uuid, p_due timestamptz, p_deadline timestamptz, p_unique text,
+    p_concurrency_key text default null
 ) returns table (run_id uuid, event_id uuid)
 language plpgsql security definer set search_path = pg_catalog as $$
 begin
@@ -167,7 +173,7 @@ begin
     for v_round in 1 .. 3 loop
         if semel.run_create(p_project, array[p_run], array[p_agent], array[p_input], array[p_priority],
                             array[p_max_attempts], array[p_source], array[p_event],
-                            p_due, p_deadline, p_unique) = 1 then
+                            p_due, p_deadline, p_unique, p_concurrency_key) = 1 then
             return query select p_run, p_event;
             return;
         end if;
@@ -255,6 +261,9 @@ begin
             due_at = case when p_delay > '0' then v_now + p_delay end,
             failure_code = p_code, failure_reason = p_reason
         where r.project_id = p_project and r.run_id = p_run;
+        if v_run.concurrency_key is not null then
+            perform semel.key_freed(p_project, array[v_run.agent], array[v_run.concurrency_key], v_now);
+        end if;
         return query select p_run, 'retry';
     end if;
 end
@@ -271,6 +280,8 @@ declare
     v_run    semel.run;
     v_won    uuid[] := '{}';
     v_fences bigint[] := '{}';
+    v_agents text[] := '{}';
+    v_keys   text[] := '{}';
 begin
     perform semel.project_require(p_project);
     for v_run in
@@ -283,129 +294,23 @@ begin
         perform semel.attempt_record(p_project, v_run, 'released', null, 'the worker was asked to stop', v_now);
         v_won := v_won || v_run.run_id;
         v_fences := v_fences || v_run.fence;
+        if v_run.concurrency_key is not null then
+            v_agents := v_agents || v_run.agent;
+            v_keys := v_keys || v_run.concurrency_key;
+        end if;
     end loop;
     update semel.run as r set
         status = 'PENDING', fence = r.fence + 1, worker_id = null, lease_until = null, ready_at = v_now,
         lane = semel.run_lane('PENDING', r.priority, r.lane >= 100),
         released = true, release_count = r.release_count + 1
     where r.project_id = p_project and r.run_id = any (v_won);
+    if v_keys <> '{}' then
+        perform semel.key_freed(p_project, v_agents, v_keys, v_now);
+    end if;
     return query
         select x.run_id, case when w.run_id is null then 'lost' else 'won' end
         from unnest(p_runs, p_fences) with ordinality as x(run_id, fence, n)
         left join unnest(v_won, v_fences) as w(run_id, fence) on w.run_id = x.run_id and w.fence = x.fence
         order by x.n;
-end
-$$;
-
--- Lock runs that are to end together with the parents that their end wakes, in one order: two that
--- end children of each other's runs would wait for each other else. p_wait: wait for what another
--- holds; a lone run without a parent is left to its caller's own lock. Without it, answers those of
--- p_runs that are locked now, and their parents with them. Internal.
-create or replace function semel.run_lock(p_project text, p_runs uuid[], p_wait boolean) returns uuid[]
-language plpgsql security definer set search_path = pg_catalog as $$
-declare
-    v_parents uuid[];
-    v_locked  uuid[];
-begin
-    v_parents := array(select c.parent_run_id from semel.run as c
-                       where c.project_id = p_project and c.run_id = any (p_runs)
-                         and c.kind = 'child' and c.parent_run_id is not null);
-    if p_wait then
-        if v_parents <> '{}' then
-            perform from semel.run as r
-            where r.project_id = p_project and r.run_id = any (p_runs || v_parents)
-            order by r.run_id
-            for update;
-        end if;
-        return p_runs;
-    end if;
-    v_locked := array(select r.run_id from semel.run as r
-                      where r.project_id = p_project and r.run_id = any (p_runs || v_parents)
-                      order by r.run_id
-                      for update skip locked);
-    return array(select c.run_id from semel.run as c
-                 where c.project_id = p_project and c.run_id = any (p_runs) and c.run_id = any (v_locked)
-                   and (c.kind <> 'child' or c.parent_run_id is null or c.parent_run_id = any (v_locked)
-                        or not exists (select from semel.run as p
-                                       where p.project_id = p_project and p.run_id = c.parent_run_id))
-                 order by c.run_id);
-end
-$$;
-
--- The one way to COMPLETED, FAILED and CANCELLED: move the live rows that match (run, fence,
--- worker) to history, and answer which moved. A null worker is none: a waiting or pending run.
--- Their waits and open questions end with them, a parent that waits goes on, and intents are
--- undone: from p_stopped on, when a handler may still be at work (null: it is not), or when an
--- operator says so (E-STEP-001). Whoever ends runs has called run_lock before.
-create or replace function semel.run_end(
-    p_project text, p_worker text, p_runs uuid[], p_fences bigint[], p_status text,
-    p_code text, p_reason text, p_results text[], p_now timestamptz, p_stopped timestamptz default null
-) returns uuid[]
-language plpgsql security definer set search_path = pg_catalog as $$
-declare
-    v_ended   uuid[];
-    v_waited  uuid[];
-    v_undo    uuid[];
-    v_parents uuid[];
-    v_of      uuid[];
-    v_run     uuid;
-begin
-    with asked as materialized (
-        select x.run_id, x.fence, x.result from unnest(p_runs, p_fences, p_results) as x(run_id, fence, result)
-    ), held as materialized (
-        -- `is not distinct from` keeps the planner off run_held, whose dead entries a pinned
-        -- snapshot would make it walk.
-        select r.run_id, a.result from asked as a join semel.run as r on r.run_id = a.run_id and r.fence = a.fence
-        where r.project_id = p_project and r.worker_id is not distinct from p_worker
-        order by r.run_id
-        for update of r
-    ), gone as (
-        delete from semel.run as r using held as h
-        where r.project_id = p_project and r.run_id = h.run_id
-        returning r.*, h.result
-    ), kept as (
-        insert into semel.run_history (project_id, run_id, agent, kind, version, status, priority, attempt_count, max_attempts,
-            release_count, fence, worker_id, heartbeat_at, claimed_at, reaped_at, deadline_at, unique_key, failure_code, failure_reason,
-            has_wait, undo, input, result, source, event_id, parent_run_id, created_at, started_at, finished_at)
-        select g.project_id, g.run_id, g.agent, g.kind, g.version, p_status, g.priority, g.attempt_count, g.max_attempts,
-            g.release_count, g.fence, g.worker_id, g.heartbeat_at, g.claimed_at, g.reaped_at, g.deadline_at, g.unique_key, p_code, p_reason,
-            g.has_wait, case when g.has_undo and p_status <> 'COMPLETED'
-                             then case when p_code = 'E-STEP-001' then 'held' else 'started' end end,
-            g.input, g.result::jsonb, g.source, g.event_id, g.parent_run_id, g.created_at, g.started_at, p_now
-        from gone as g
-        returning run_history.run_id, run_history.has_wait, run_history.undo,
-            case when run_history.kind = 'child' then run_history.parent_run_id end as parent_run_id
-    )
-    select coalesce(array_agg(k.run_id), '{}'), array_agg(k.run_id) filter (where k.has_wait),
-        array_agg(k.run_id) filter (where k.undo = 'started'),
-        array_agg(k.parent_run_id order by k.parent_run_id) filter (where k.parent_run_id is not null),
-        array_agg(k.run_id order by k.parent_run_id) filter (where k.parent_run_id is not null)
-    into v_ended, v_waited, v_undo, v_parents, v_of from kept as k;
-    if v_waited is not null then
-        update semel.approval as a set state = 'VOID', decided_at = p_now
-        where a.project_id = p_project and a.run_id = any (v_waited) and a.state = 'PENDING';
-        delete from semel.wait as w where w.project_id = p_project and w.run_id = any (v_waited);
-    end if;
-    if v_undo is not null then
-        foreach v_run in array v_undo loop
-            perform semel.undo_start(p_project, v_run, coalesce(p_stopped, p_now), p_now);
-        end loop;
-    end if;
-    for v_n in 1 .. coalesce(cardinality(v_of), 0) loop
-        perform semel.child_ended(p_project, v_parents[v_n], v_of[v_n], p_now);
-    end loop;
-    return v_ended;
-end
-$$;
-
--- Remember an attempt that ended without completing its run.
-create or replace function semel.attempt_record(
-    p_project text, p_run semel.run, p_outcome text, p_code text, p_reason text, p_now timestamptz
-) returns void
-language plpgsql security definer set search_path = pg_catalog as $$
-begin
-    insert into semel.attempt (project_id, run_id, fence, attempt, worker_id, outcome, code, reason, claimed_at, ended_at)
-    values (p_project, p_run.run_id, p_run.fence, p_run.attempt_count, p_run.worker_id,
-            p_outcome, p_code, p_reason, p_run.claimed_at, p_now);
 end
 $$;

@@ -1,7 +1,7 @@
 -- Transitions: what an operator, or a deadline, does to a run.
 --
 --   any live state ──cancel──> CANCELLED          FAILED, CANCELLED ──retry──> PENDING
---   any live state ──overdue──> FAILED
+--   any live state ──overdue──> FAILED              what waits ──prioritise──> another lane
 --
 -- Fence: each makes it larger or moves the row away, so what the holder still writes is refused.
 -- Locks: run by run_id; the sweep for deadlines skips what another holds.
@@ -95,10 +95,10 @@ begin
         insert into semel.run_input (project_id, run_id, input)
         select p_project, v_new, i.input from semel.run_input as i where i.project_id = p_project and i.run_id = p_run;
         insert into semel.run (project_id, run_id, agent, kind, status, lane, priority, max_attempts, ready_at,
-            unique_key, input, source, event_id, parent_run_id, created_at)
+            unique_key, input, source, event_id, parent_run_id, created_at, concurrency_key)
         values (p_project, v_new, v_old.agent, v_old.kind, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
             v_old.priority, v_old.max_attempts, v_now, v_old.unique_key, v_old.input, v_old.source, v_old.event_id,
-            v_old.parent_run_id, v_now)
+            v_old.parent_run_id, v_now, v_old.concurrency_key)
         on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
         if not found then
             delete from semel.run_input as i where i.project_id = p_project and i.run_id = v_new;
@@ -110,12 +110,12 @@ begin
     end if;
     insert into semel.run (project_id, run_id, agent, kind, version, has_undo, has_wait, status, lane, priority, attempt_count, attempt_floor,
         max_attempts, release_count, fence, reaped_at, ready_at, unique_key, failure_code, failure_reason,
-        input, source, event_id, parent_run_id, created_at, started_at)
+        input, source, event_id, parent_run_id, created_at, started_at, batch, concurrency_key)
     values (p_project, p_run, v_old.agent, v_old.kind, v_old.version, v_old.undo is not null, v_old.has_wait, 'PENDING', semel.run_lane('PENDING', v_old.priority, false),
         v_old.priority, v_old.attempt_count, v_old.attempt_count, v_old.max_attempts, v_old.release_count,
         v_old.fence + 1, v_old.reaped_at, v_now, v_old.unique_key, v_old.failure_code, v_old.failure_reason,
         v_old.input, v_old.source, v_old.event_id, v_old.parent_run_id, v_old.created_at,
-        coalesce(v_old.started_at, v_old.claimed_at))
+        coalesce(v_old.started_at, v_old.claimed_at), v_old.batch, v_old.concurrency_key)
     on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
     if not found then
         return query select p_run, 'refused', v_old.status;
@@ -123,7 +123,49 @@ begin
     end if;
     delete from semel.run_history as h
     where h.project_id = p_project and h.run_id = p_run and h.finished_at = v_old.finished_at;
+    if v_old.batch is not null then
+        perform semel.batch_reopen(p_project, v_old.batch);
+    end if;
     return query select p_run, 'won', v_old.status;
+end
+$$;
+
+-- Give a run that waits another priority: it goes to the end of those that are ready with it. What runs
+-- keeps its own. outcome: won, already, refused (it runs, or has ended) or unknown.
+create or replace function semel.run_prioritise(
+    p_project text, p_run uuid, p_priority int, p_now timestamptz default null
+) returns table (run_id uuid, outcome text, status text)
+language plpgsql security definer set search_path = pg_catalog as $$
+declare
+    v_now    timestamptz;
+    v_run    semel.run;
+    v_status text;
+begin
+    perform semel.project_require(p_project);
+    if p_priority is null or p_priority not between 0 and 9 then
+        raise exception using errcode = 'SMQ01', message = 'a priority that is none',
+            hint = 'A priority is 0 (last) to 9 (first).';
+    end if;
+    select * into v_run from semel.run as r where r.project_id = p_project and r.run_id = p_run for update;
+    if not found then
+        v_status := semel.run_status(p_project, p_run);
+        return query select p_run, case when v_status is null then 'unknown' else 'refused' end, v_status;
+        return;
+    elsif v_run.status = 'RUNNING' then
+        return query select p_run, 'refused', v_run.status;
+        return;
+    elsif v_run.priority = p_priority then
+        return query select p_run, 'already', v_run.status;
+        return;
+    end if;
+    -- Ready as of now, after its lock: claimers remember how far they have come in a lane, and begin
+    -- there. What else its lane says, that it goes alone or waits for its key, stays.
+    v_now := coalesce(p_now, clock_timestamp());
+    update semel.run as r set priority = p_priority,
+        lane = r.lane - r.lane % 100 + semel.run_lane(r.status, p_priority, false),
+        ready_at = case when r.ready_at is not null and r.status = 'PENDING' then v_now else r.ready_at end
+    where r.project_id = p_project and r.run_id = p_run;
+    return query select p_run, 'won', v_run.status;
 end
 $$;
 

@@ -59,6 +59,8 @@ begin
             select h.project_id, true as held, false as due, false as purge from held as h
             union all select d.project_id, false, true, false from due as d where d.due_at <= v_now
             union all select o.project_id, false, true, false from overdue as o where o.deadline_at <= v_now
+            union all select b.project_id, false, true, false from semel.batch as b
+            where b.completed_at is null and b.digest is not null and not semel.batch_lives(b.project_id, b.batch)
             union all select s.project_id, false, false, true
             from (select d.project_id from seen as d union all select w.project_id from journaled as w
                   union all select j.project_id from semel.journal_project as j
@@ -220,7 +222,7 @@ begin
         returning 1
     )
     select (select count(*) from tokens) + (select count(*) from votes) + (select count(*) from gone) into v_total;
-    foreach v_table in array array['run_input', 'step', 'event_link', 'wait', 'signal'] loop
+    foreach v_table in array array['run_input', 'step', 'event_link', 'wait', 'signal', 'tool', 'tool_token'] loop
         execute format(
             'with gone as ('
             '    delete from semel.%1$I as i where i.project_id = $1 and i.ctid = any (array('

@@ -1,6 +1,6 @@
 -- Waits: a run leaves its worker and comes back when what it waits for is there.
 --
---   RUNNING ──park──> WAITING_TOOL (sleep, retry, signal, child) ──there, or due──> RESUMED
+--   RUNNING ──park──> WAITING_TOOL (sleep, retry, signal, child, tool) ──there, or due──> RESUMED
 --      ^       │  └─> WAITING_APPROVAL ──decided──────────────────────────────────> RESUMED
 --      └───────┘                 └──its time is over──> FAILED (E-APPROVAL-002)
 --     it is there already
@@ -12,8 +12,9 @@
 -- Clock: p_now, or the server's; what is due is judged after the run's lock.
 
 -- Park a run that p_worker holds until one of its waits is over. p_waits: JSON array of {key, kind,
---   place, due (an interval from now), name (signal), child, approval {id, title, action, digest,
---   need, approvers, requester, notify [recipient]}}. A wait that was registered before keeps its due time.
+--   place, due (an interval from now), name (signal), child, tool (see tool_ask), approval {id, title,
+--   action, digest, need, approvers, requester, notify [recipient]}}. The kind answer waits for what only
+--   ends the run: tool_answer. A wait that was registered before keeps its due time.
 -- A wait with "drop": true is one that the handler has given up: it goes, and its question is void.
 -- One row each: parked; ready, with the content of its result, and then the run is not parked;
 -- pending beside one that is ready; lost.
@@ -68,6 +69,8 @@ begin
         if v_wait ->> 'kind' = 'approval' then
             perform semel.approval_ask(p_project, v_run, v_wait ->> 'key', v_wait -> 'approval',
                                        (v_wait ->> 'due')::interval, v_now);
+        elsif v_wait ->> 'kind' = 'tool' then
+            perform semel.tool_ask(p_project, v_run, v_wait ->> 'key', v_wait -> 'tool', v_now);
         end if;
         perform semel.wait_look(p_project, v_run, v_wait ->> 'key', v_now);
         if not exists (select from semel.wait as w where w.project_id = p_project and w.run_id = p_run
@@ -85,6 +88,9 @@ begin
             fence = r.fence + 1, worker_id = null, lease_until = null, has_wait = true,
             due_at = (select min(w.due_at) from semel.wait as w where w.project_id = p_project and w.run_id = p_run)
         where r.project_id = p_project and r.run_id = p_run;
+        if v_run.concurrency_key is not null then
+            perform semel.key_freed(p_project, array[v_run.agent], array[v_run.concurrency_key], v_now);
+        end if;
     elsif not v_run.has_wait then
         update semel.run as r set has_wait = true where r.project_id = p_project and r.run_id = p_run;
     end if;
@@ -136,6 +142,8 @@ begin
                     v_answer := jsonb_build_object('run_id', v_wait.child_id, 'status', 'GONE', 'code', 'E-RUN-001',
                                                    'reason', 'it ended so long ago that its history is no longer kept');
                 end if;
+            when 'tool' then
+                v_answer := semel.tool_outcome(p_project, v_wait, p_now);
             else
                 null;
         end case;
@@ -152,6 +160,10 @@ begin
     end if;
     delete from semel.wait as w
     where w.project_id = p_project and w.run_id = p_run.run_id and w.step_key = p_key;
+    if v_answer ? 'timed_out' and v_wait.kind = 'tool' then
+        -- Only now: its end would look at this very wait.
+        perform semel.run_cancel(p_project, v_wait.child_id, 'its caller waited in vain', p_now => p_now);
+    end if;
     return true;
 end
 $$;

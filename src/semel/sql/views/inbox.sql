@@ -13,4 +13,8 @@ from semel.delivery as d
 left join semel.body as b on b.project_id = d.project_id and b.body_digest = d.body_digest;
 
 create or replace view semel.sources as
-select s.project_id, s.source, s.channel_type, s.agent, s.seen_at from semel.source as s;
+select s.project_id, s.source, s.channel_type, s.agent, s.seen_at, s.since, s.last_event_at from semel.source as s;
+
+-- What became of the requests of each source, by five minutes, for a day; also of those that left nothing else.
+create or replace view semel.source_outcomes as
+select t.project_id, t.source, t.outcome, t.slot_at, t.count from semel.source_tally as t;

@@ -1,5 +1,6 @@
 -- Runs, live and finished, one row each. Scalar subqueries and equal types on both sides, so that
--- a page in the order of run_id is a merge of index scans, however long the history.
+-- a page in the order of run_id is a merge of index scans, however long the history. key_full: it waits
+-- until fewer runs of its concurrency key run.
 create or replace view semel.runs as
 select r.project_id, r.run_id, r.agent, r.status, r.priority::int as priority, r.attempt_count,
     coalesce(r.max_attempts, (select a.max_attempts from semel.agent as a
@@ -17,7 +18,7 @@ select r.project_id, r.run_id, r.agent, r.status, r.priority::int as priority, r
     r.source, r.event_id, r.parent_run_id,
     r.ready_at, r.due_at, r.deadline_at, r.unique_key, r.created_at,
     coalesce(r.started_at, r.claimed_at) as started_at, null::timestamptz as finished_at,
-    r.kind, r.version, null::text as undo
+    r.kind, r.version, null::text as undo, r.batch, r.concurrency_key, r.lane >= 200 as key_full
 from semel.run as r
 union all
 select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_count,
@@ -31,7 +32,7 @@ select h.project_id, h.run_id, h.agent, h.status, h.priority::int, h.attempt_cou
     h.source, h.event_id, h.parent_run_id,
     null::timestamptz, null::timestamptz, h.deadline_at, h.unique_key, h.created_at,
     coalesce(h.started_at, h.claimed_at), h.finished_at,
-    h.kind, h.version, h.undo
+    h.kind, h.version, h.undo, h.batch, h.concurrency_key, false
 from semel.run_history as h;
 
 -- Attempts, one row for each claim: the one running, those that ended early, and the one that

@@ -1,0 +1,1 @@
+"""The poll of Alertmanager's API: `api` asks it, `differences` reads it, `poll` makes it good."""
