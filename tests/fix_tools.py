@@ -82,7 +82,9 @@ class ToolWorld:
     def executed(self) -> list[list[Any]]:
         """What the server executed: tool, key, pid."""
         log = self.folder / "executed"
-        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        return (
+            [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        )
 
     def hold(self) -> None:
         """Whoever executes something now does not come to an end."""

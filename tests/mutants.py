@@ -46,6 +46,7 @@ SUITE = [
     "tests/races/test_moving_runs.py",
     "tests/sql/test_contents.py",
     "tests/sql/test_spools.py",
+    "tests/sql/test_polls.py",
     "tests/sql/test_retention.py",
     "tests/races/test_runs.py",
     "tests/races/test_inbox.py",
@@ -66,6 +67,7 @@ INBOX = [path for path in SUITE if any(w in path for w in ("inbox", "alert", "no
 DURABLE = [
     "tests/sql/test_steps.py",
     "tests/sql/test_waits.py",
+    "tests/sql/test_tools.py",
     "tests/sql/test_signals.py",
     "tests/sql/test_approvals.py",
     "tests/sql/test_approval_links.py",
@@ -94,6 +96,13 @@ LEDGER = [
     "tests/model/test_ledger_machine.py",
 ]
 CLOCK = ["tests/sql/test_schedules.py"]
+MANY = [
+    "tests/sql/test_batches.py",
+    "tests/races/test_batches.py",
+    "tests/db/test_start_many.py",
+    "tests/sql/test_debounce.py",
+    "tests/sql/test_orders.py",
+]
 PEOPLE = [
     "tests/sql/test_reconcile.py",
     "tests/sql/test_operations_import.py",
@@ -112,8 +121,24 @@ FIRST = {
         "operation_newest",
         "operation_of_key",
     ): PEOPLE,
-    ("schedule_", "spec_"): CLOCK,
+    ("schedule_", "spec_", "tick_"): CLOCK,
+    ("tool_",): ["tests/sql/test_tools.py"],
+    (
+        "batch_",
+        "debounce_",
+        "due_projects: batches",
+        "run_beat: a drain",
+        "run_beat: orders",
+        "run_beat: slots",
+        "run_debounce",
+        "run_end: its batch",
+        "run_prioritise",
+        "run_retry: its batch",
+        "worker_drain",
+        "worker_slots",
+    ): MANY,
     ("spool_",): ["tests/sql/test_spools.py"],
+    ("poll_",): ["tests/sql/test_polls.py"],
     ("journal_",): JOURNAL,
     ("operation_", "reply_"): LEDGER,
     ("event_", "alert_", "notification_", "body_", "dedupe_", "fold_"): INBOX,
@@ -191,7 +216,9 @@ def try_out(server: embedded.Server, home: Path, number: int, name: str | None) 
             if (name or "").startswith(beginnings)
             for path in paths
         ]
-        suite = dict.fromkeys([*first, *SUITE, *DURABLE, *JOURNAL, *LEDGER, *PEOPLE, *CLOCK])
+        suite = dict.fromkeys(
+            [*first, *SUITE, *DURABLE, *JOURNAL, *LEDGER, *PEOPLE, *CLOCK, *MANY]
+        )
         code, out = within(SECONDS_MAX, [*options, *suite], environ)
         admin.execute(f"drop database {database} with (force)")
     red = (

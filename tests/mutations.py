@@ -7,8 +7,11 @@ instead. Add one whenever a fault got past the tests. `tests/mutants.py` runs th
 from typing import NamedTuple
 
 from mutations_alerts import ALERTS
+from mutations_batches import BATCHES
 from mutations_operations import OPERATIONS
+from mutations_polls import POLLS
 from mutations_schedules import SCHEDULES
+from mutations_tools import TOOLS
 
 
 class Mutation(NamedTuple):
@@ -30,8 +33,10 @@ MUTATIONS: dict[str, Mutation] = {
         ("run_lane", "suspects with the others", "then 100 else", "then 0 else"),
         # -- starting --------------------------------------------------------------------
         ("run_create", "priority unchecked", "p_priorities[v_n] not between 0 and 9 or ", ""),
-        ("run_create", "delays forgotten", "case when p_due is null then v_now end", "v_now"),
-        ("run_create", "large inputs lost", "where a.large", "where false"),
+        ("run_create", "delays forgotten", "x.attempts, case when p_due is null then v_now end", "x.attempts, v_now"),
+        ("run_create", "delays of unique ones forgotten", "p_max_attempts[1], case when p_due is null then v_now end", "p_max_attempts[1], v_now"),
+        ("run_create", "large inputs lost", "where semel.input_is_large(x.input);", "where false;"),
+        ("run_create", "inputs of who was not made", "    if not found then\n        return 0;\n    end if;\n", ""),
         ("run_create", "unique keys raise", "on conflict (project_id, agent, unique_key) where unique_key is not null do nothing", ""),
         ("run_start", "memory a moment longer", "v_old.last_seen_at + p_memory <= v_now", "v_old.last_seen_at + p_memory < v_now"),
         ("run_start", "memory without end", "v_old.last_seen_at + p_memory <= v_now", "false"),
@@ -414,8 +419,11 @@ MUTATIONS: dict[str, Mutation] = {
         ("due_projects", "old journals unseen", "union all select j.project_id from semel.journal_project as j", ""),
         # -- operations ------------------------------------------------------------------
         *ALERTS,
+        *BATCHES,
         *OPERATIONS,
+        *POLLS,
         *SCHEDULES,
+        *TOOLS,
         # -- the ledger for people -------------------------------------------------------
         ("drain_count", "another system's too", " and o.target = 'API'", ""),
         ("drain_count", "a holder lives a moment longer", "h.beat_at > v_now - p_alive", "h.beat_at >= v_now - p_alive"),
@@ -473,7 +481,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("content_resolve", "contents in the caller's order", "from first as f order by f.content_key", "from first as f order by f.n"),
         ("content_resolve", "a window without end", "case when c.kept_until <= p_now then excluded.provider_event_id else c.provider_event_id end", "c.provider_event_id"),
         ("content_resolve", "a window a moment longer", "c.kept_until <= p_now", "c.kept_until < p_now"),
-        ("content_resolve", "sightings unheeded", "kept_until = greatest(c.kept_until, excluded.kept_until)", "kept_until = c.kept_until"),
+        ("content_resolve", "sightings unheeded", "kept_until = case when excluded.kept_until > c.kept_until + interval '1 second' then excluded.kept_until\n                              else c.kept_until end", "kept_until = c.kept_until"),
         ("content_resolve", "windows beyond the memory", "least(coalesce((e.v ->> 'window')::interval, p_memory), p_memory)", "coalesce((e.v ->> 'window')::interval, p_memory)"),
         ("content_resolve", "of all sources", "semel.event_key(e.v ->> 'source', e.v ->> 'content')", "semel.event_key('', e.v ->> 'content')"),
         ("source_observe", "the last count stands", "count = t.count + excluded.count", "count = excluded.count"),

@@ -22,7 +22,9 @@ class Asked:
 Manners = Callable[[Asked], bytes | None]
 
 
-def reply(status: int, body: Any = b"", kind: str = "application/json", **headers: str) -> bytes:
+def reply(
+    status: int, body: Any = b"", kind: str = "application/json", **headers: str
+) -> bytes:
     """An answer of HTTP/1.1."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
@@ -40,7 +42,8 @@ async def rude(manners: Manners) -> AsyncIterator[str]:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
                 method, target, _ = head[0].split(" ")
                 headers = {
-                    name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)
+                    name.lower(): value
+                    for name, _, value in (line.partition(": ") for line in head[1:] if line)
                 }
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 answer = manners(Asked(method, target, headers, body))
@@ -80,13 +83,25 @@ class McpManners:
             case "tools/list":
                 tools = [
                     {"name": "plain", "inputSchema": {"type": "object"}},
-                    {"name": "reads", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
-                    {"name": "again", "inputSchema": {"type": "object"}, "annotations": {"idempotentHint": True}},
+                    {
+                        "name": "reads",
+                        "inputSchema": {"type": "object"},
+                        "annotations": {"readOnlyHint": True},
+                    },
+                    {
+                        "name": "again",
+                        "inputSchema": {"type": "object"},
+                        "annotations": {"idempotentHint": True},
+                    },
                 ]
                 return self.result(message, {"tools": tools})
             case "initialize":
                 info = {"name": "rude", "version": "1"}
-                told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+                told = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": info,
+                }
                 return self.result(message, told)
             case method if "id" in message:
                 error = {"code": -32601, "message": f"no {method}"}

@@ -153,7 +153,7 @@ def test_another_file_is_named_by_semel_config(tmp_path: Path) -> None:
         ("dsn = ''", "dsn is empty: leave it out"),
         ("[server]\nhost = ''", "[server] host is empty: leave it out"),
         (SOURCE + "priority = '5'", "priority is '5': write a whole number, without quotes"),
-        (SOURCE + "reminder = '4h'", "[sources.alerts] reminder is not supported yet"),
+        (SOURCE + "reminder = '4'", "[sources.alerts] reminder is '4': write a number with"),
         (SOURCE + "require_key = true", "is a setting of channel api, and this is a source of"),
         (API + "require_key = 1", "[sources.a] require_key is 1: write true or false"),
         (API + "unit = 'alert'", "unit is a setting of channel alertmanager"),

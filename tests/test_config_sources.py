@@ -105,6 +105,10 @@ def test_limits_are_read(tmp_path: Path) -> None:
             WITH_AGENT.replace("github", "hmac") + "hmac = { header = 'S' }\nevents = ['x']",
             "nothing says where the type of an event is; add event =",
         ),
+        (
+            WITH_AGENT.replace("github", "telegram-poll") + 'rate = "1/1m"',
+            "nobody sends to it, it asks; leave them out",
+        ),
         (WITH_AGENT + 'allow = ["10.0.0.1/8"]', "is no network: write 10.0.0.0/8"),
         (WITH_AGENT + 'allow = ["example.com"]', "as in 203.0.113.0/24 or 2001:db8::/32"),
         (WITH_AGENT + 'allow = ["::ffff:10.0.0.0/104"]', "as in 10.0.0.0/8"),

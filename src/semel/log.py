@@ -71,6 +71,7 @@ EVENTS: dict[str, Event] = {
     "server.started": Event(_INFO, ("host", "port", "sources")),
     "server.stopped": Event(_INFO, ()),
     "source.truncated": Event(_WARNING, ("project", "source", "alerts")),
+    "source.doubted": Event(_WARNING, ("project", "source", "event_type")),
     "source.refused": Event(_WARNING, ("project", "source", "reason", "peer")),
     "spool.cut": Event(_WARNING, ("file", "offset", "bytes")),
     "spool.damaged": Event(_ERROR, ("file", "offset", "bytes", "reason", "kept")),

@@ -140,13 +140,18 @@ def test_a_tool_that_wants_consent_is_resumed_once_a_person_approves(
     assert [] == tools.executed()
     for run_id, decision in zip(runs, ("approve", "reject"), strict=True):
         call_id = tools.tool(run_id)["call_id"]
-        assert ["WAITING_TOOL", "WAITING_APPROVAL"] == [status(conn, run_id), status(conn, call_id)]
+        assert ["WAITING_TOOL", "WAITING_APPROVAL"] == [
+            status(conn, run_id),
+            status(conn, call_id),
+        ]
         [(approval, title, action)] = conn.execute(
-            "select approval_id, title, action from semel.approvals where run_id = %s", (call_id,)
+            "select approval_id, title, action from semel.approvals where run_id = %s",
+            (call_id,),
         ).fetchall()
         assert ("cluster.refund: Refund 5?", {"amount": 5}) == (title, action["arguments"])
         conn.execute(
-            "select semel.approval_decide('p', null, %s, %s, 'bob', 'cli')", (approval, decision)
+            "select semel.approval_decide('p', null, %s, %s, 'bob', 'cli')",
+            (approval, decision),
         )
     assert "refunded 5 True" == tools.ends(runs[0])["result"]
     assert "E-APPROVAL-004" == tools.ends(runs[1])["failure_code"]

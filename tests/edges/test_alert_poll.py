@@ -11,12 +11,15 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from alertmanagers import alertmanager, needs_it, way_to
 from fix_serving import Serve
 from fix_world import Conn, one, until
 from semel.config import ReconcileSettings, Source
 from semel.core import alert_polls
+from semel.core.alert_polls import Difference
 from semel.db.execute import run
 from semel.db.pool import pool
 from semel.edges.acceptor import Acceptor
@@ -358,6 +361,34 @@ def test_an_api_out_of_reach_is_a_fault(dsn: str, conn: Conn) -> None:
     poll(dsn, of("http://127.0.0.1:1"))
 
     assert "cannot be reached: ConnectionRefusedError" in (state(conn).fault or "")
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+_ANY = (
+    _SCALARS | st.lists(_SCALARS, max_size=3) | st.dictionaries(st.text(), _SCALARS, max_size=3)
+)
+_KEYS = ("fingerprint", "status", "startsAt", "labels", "annotations", "generatorURL")
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    group=st.fixed_dictionaries(
+        {
+            "alerts": st.lists(_ANY | st.dictionaries(st.sampled_from(_KEYS), _ANY)),
+            "labels": _ANY,
+            "receiver": _ANY,
+        }
+    )
+)
+def test_no_answer_of_an_api_makes_the_poll_fail(group: dict[str, Any]) -> None:
+    told = differences.standings(of("http://am:9093"), [group, {"alerts": [alert("A")]}])
+
+    news = [
+        Difference(what="found", fingerprint=one.fingerprint, starts_ns=one.starts_ns)
+        for one in told
+    ]
+    assert "AAAA" in {one.fingerprint for one in told}
+    assert differences.found(of("http://am:9093"), [group, {"alerts": [alert("A")]}], news)
 
 
 def test_it_shows_the_authorization_that_it_was_told(dsn: str, api: Api) -> None:

@@ -47,7 +47,9 @@ def state(conn: Conn) -> Any:
 
 
 def said(log: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
-    return [record.semel_fields for record in log.records if record.getMessage() == event]
+    return [
+        vars(record)["semel_fields"] for record in log.records if record.getMessage() == event
+    ]
 
 
 @pytest.fixture

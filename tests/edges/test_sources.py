@@ -71,7 +71,8 @@ def test_which_secret_is_still_used_shows_in_the_metrics_and_the_secret_does_not
 
 def test_rotating_a_secret_repeats_nothing(dsn: str, conn: Conn) -> None:
     body, headers = {"update_id": 7}, "x-telegram-bot-api-secret-token"
-    for live, key in ([(OLD,), OLD], [(KEY, OLD), OLD], [(KEY, OLD), KEY], [(KEY,), KEY]):
+    steps = [((OLD,), OLD), ((KEY, OLD), OLD), ((KEY, OLD), KEY), ((KEY,), KEY)]
+    for live, key in steps:
         with web(settings(dsn, source("telegram", *live))) as client:
             client.post("/in/default/telegram", body, {headers: key})
     assert (count(conn, "runs"), count(conn, "events", "hits = 4")) == (1, 1)

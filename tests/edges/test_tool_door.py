@@ -109,14 +109,24 @@ def test_what_is_no_answer_is_refused_and_the_call_goes_on(
 def test_a_stranger_gets_one_answer_whatever_there_is(client: Web, conn: Conn) -> None:
     _, token = sent(conn)
     project, _, secret = token.partition(".")
-    wrong = ["x", "p.", f"q.{secret}", f"{project}.{secret[:-1]}A", f"{token}x", f"{token}/x", "%00"]
+    wrong = [
+        "x",
+        "p.",
+        f"q.{secret}",
+        f"{project}.{secret[:-1]}A",
+        f"{token}x",
+        f"{token}/x",
+        "%00",
+    ]
     answers = [client.post(f"/tool/{each}", {"result": 1}) for each in wrong]
     assert {404} == {answer.status_code for answer in answers}
     assert 1 == len({answer.text for answer in answers})
     assert "E-TOOL-006" == answers[0].json()["code"]
 
 
-def test_who_tries_many_tokens_is_slowed_and_the_right_one_is_not(client: Web, conn: Conn) -> None:
+def test_who_tries_many_tokens_is_slowed_and_the_right_one_is_not(
+    client: Web, conn: Conn
+) -> None:
     _, token = sent(conn)
     answers = [client.post("/tool/x", {"result": 1}) for _ in range(31)]
     assert [404, 429] == [answers[0].status_code, answers[-1].status_code]

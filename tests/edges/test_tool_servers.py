@@ -1,6 +1,7 @@
 """Servers of tools: whatever they answer, it is told apart whether the tool may have acted."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +22,20 @@ def sending(tool: str, **more: Any) -> Sending:
 
 def said(answer: Any) -> str:
     return str(answer["error"]["message"])
+
+
+def always(raw: bytes) -> Callable[[Any], bytes]:
+    return lambda _: raw
+
+
+def answering(result: Any) -> Callable[[Any], bytes]:
+    return lambda message: McpManners.result(message, result)
+
+
+def failing(status: int, error: Any) -> Callable[[Any], bytes]:
+    return lambda message: reply(
+        status, {"jsonrpc": "2.0", "id": message["id"], "error": error}
+    )
 
 
 MIB = 1024 * 1024
@@ -74,17 +89,15 @@ def test_an_mcp_server_that_refuses_has_not_acted_and_what_it_answers_is_told() 
             server = over_http(settings, {"T": "t0p"})
             assert await server.look("plain")
             for status in (401, 403, 404, 307):
-                manners.call = lambda _, status=status: reply(status, b"", "text/plain")
+                manners.call = always(reply(status, b"", "text/plain"))
                 answer = await server.send(sending("plain"))
                 assert f"it answered {status}" in answer["refused"]
-            manners.call = lambda _: reply(429, b"", "text/plain")
+            manners.call = always(reply(429, b"", "text/plain"))
             with pytest.raises(Unsent):
                 await server.send(sending("plain"))
             error = {"code": -32000 - 999, "message": "no such pod"}
             for status in (200, 400):
-                manners.call = lambda message, status=status: reply(
-                    status, {"jsonrpc": "2.0", "id": message["id"], "error": error}
-                )
+                manners.call = failing(status, error)
                 assert "no such pod" == said(await server.send(sending("plain")))
             for result, want in [
                 ({"content": [], "structuredContent": {"a": 1}}, {"result": {"a": 1}}),
@@ -95,10 +108,13 @@ def test_an_mcp_server_that_refuses_has_not_acted_and_what_it_answers_is_told() 
                     {"result": ["a", "b"]},
                 ),
             ]:
-                manners.call = lambda message, result=result: McpManners.result(message, result)
+                manners.call = answering(result)
                 assert want == await server.send(sending("plain", callback="http://c/tool/t"))
             told = manners.calls[-1]["params"]["_meta"]
-            assert ("k1", "http://c/tool/t") == (told["idempotency_key"], told["semel/callback"])
+            assert ("k1", "http://c/tool/t") == (
+                told["idempotency_key"],
+                told["semel/callback"],
+            )
             manners.call = lambda message: McpManners.result(
                 message, {"content": [{"type": "text", "text": "x" * (MIB + 1)}]}
             )
@@ -139,7 +155,11 @@ def test_a_route_is_called_with_its_key_and_what_it_answers_is_told_apart() -> N
             settings = ToolServer(
                 name="bill",
                 http=f"{origin}/api",
-                routes={"refund": "POST /refunds", "find": "GET /find?all=1", "drop": "DELETE /x"},
+                routes={
+                    "refund": "POST /refunds",
+                    "find": "GET /find?all=1",
+                    "drop": "DELETE /x",
+                },
                 headers={"X-Team": "ops"},
                 honours_key=False,
             )
@@ -155,9 +175,15 @@ def test_a_route_is_called_with_its_key_and_what_it_answers_is_told_apart() -> N
                 manners[0] = answer
                 assert want == await server.send(sending("refund", arguments={"amount": 5}))
             post = seen[-1]
-            assert ("POST", "/api/refunds", b'{"amount":5}') == (post.method, post.target, post.body)
+            assert ("POST", "/api/refunds", b'{"amount":5}') == (
+                post.method,
+                post.target,
+                post.body,
+            )
             assert ('"k1"', "ops") == (post.headers["idempotency-key"], post.headers["x-team"])
-            assert {"accepted": True} == await server.send(sending("refund", callback="http://c/t"))
+            assert {"accepted": True} == await server.send(
+                sending("refund", callback="http://c/t")
+            )
             assert "http://c/t" == seen[-1].headers["semel-callback"]
             manners[0] = reply(200, [])
             await server.send(sending("find", arguments={"q": "a b", "n": 1}))
@@ -173,14 +199,15 @@ def test_a_route_is_called_with_its_key_and_what_it_answers_is_told_apart() -> N
             ]:
                 manners[0] = answer
                 assert words in said(await server.send(sending("refund")))
-            for answer, kind in [
+            rude_ones: list[tuple[bytes | None, Any]] = [
                 (None, Unanswered),
                 (reply(503), Unanswered),
                 (reply(409, b"", Retry_After="1"), Unanswered),
                 (b"HTTP/9 what\r\n\r\n", Unanswered),
                 (reply(429, b"", Retry_After="7"), Unsent),
-            ]:
-                manners[0] = answer
+            ]
+            for sent, kind in rude_ones:
+                manners[0] = sent
                 with pytest.raises(kind) as raised:
                     await server.send(sending("refund"))
             assert isinstance(raised.value, Unsent)

@@ -19,14 +19,15 @@ KEYS = {
     "sources.alerts": [
         *("project", "channel", "agent", "secrets", "resolved_grace", "require_key", "run_on"),
         *("unit", "priority", "events", "when", "reminder", "name", "authenticate", "window"),
-        *("content_window", "hmac"),
+        *("content_window", "hmac", "allow", "rate", "silent_after", "route"),
     ],
+    "[sources.alerts.route]": ["agent", "events", "when", "name"],
     "sources.alerts.hmac": [
         *("header", "prefix", "algorithm", "encoding", "key", "signed", "timestamp", "id"),
         *("timestamp_unit", "window", "event", "correlation", "source"),
     ],
     "worker": ["lease", "heartbeat", "dead_after", "pause", "slots", "drain"],
-    "server": ["host", "port", "body_bytes_max", "header_bytes_max", "pool"],
+    "server": ["host", "port", "body_bytes_max", "header_bytes_max", "pool", "trusted_proxies"],
     "retention": ["dedupe", "deliveries", "runs", "results", "operations", "journal"],
 }
 GOOD = [
@@ -42,6 +43,13 @@ GOOD = [
     *("true", "false", "0", "1", "10", "8750", "65536", "-1", "1e3", "inf", "nan", "{}", "[1]"),
     *('"127.0.0.1"', '"::1"', '"0.0.0.0"', '"firing+resolved"', '"notification"', "1979-05-27"),
     *("07:32:00", "0x10", "1_000", '"X-Sig"', '"{body}"', '"{id}{body}"', '"header:X-Id"'),
+    *(
+        '["push", "*"]',
+        '{ "/a" = 1 }',
+        '{ "/a/b" = ["x", true] }',
+        '{ "/a" = { prefix = "x" } }',
+    ),
+    *('["10.0.0.0/8", "::1"]', '["10.0.0.1/8"]', '"100/1m"', '"9/9d"', '[{ agent = "a" }]'),
     *('"body:/a"', '"body:a"', '"content"', '"sha256"', '"hex"', '"none"', '"none"'),
 ]
 DSNS = [

@@ -7,9 +7,11 @@ import pytest
 
 import semel
 from fix_world import Conn, one, row, start_run
+from semel.config import Settings
 from semel.core import tokens, workers
 from semel.db.execute import run
 from semel.model import Role
+from semel.ops.doctor import examine
 from web import Web, settings, web
 
 
@@ -123,3 +125,24 @@ def test_an_operator_asks_something_of_a_worker(client: Web, conn: Conn) -> None
     assert 404 == client.post("/v1/p/workers/x", {"drain": True}, headers).status_code
     run(conn, workers.worker_stop("p", "w"))
     assert 409 == client.post(path, {"drain": True}, headers).status_code
+
+
+def test_open_batches_are_a_metric(client: Web, conn: Conn) -> None:
+    semel.start_many(conn, project="p", agent="x", inputs=[1])
+    assert "semel_batches_open 1.0" in client.get("/metrics").text
+
+
+def test_the_doctor_names_a_worker_that_was_drained_and_forgotten(dsn: str, conn: Conn) -> None:
+    agents = [("a", 3, None, "async")]
+    run(conn, workers.worker_register("p", "w", host="h", pid=1, slots=4, agents=agents))
+    run(conn, workers.worker_drain("p", "w"))
+    named = [
+        c for c in examine(Settings(dsn=dsn)) if c.name == "workers" and "drain" in c.detail
+    ]
+    assert [] == named
+
+    conn.execute("update semel.worker set draining_at = now() - interval '2 hours'")
+
+    [named] = [c for c in examine(Settings(dsn=dsn)) if "asked to drain" in c.detail]
+    assert "note" == named.status
+    assert "semel worker resume w" in named.remedy

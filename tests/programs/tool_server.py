@@ -37,7 +37,7 @@ def meta(ctx: Any) -> dict[str, Any]:
 
 def execute(tool: str, ctx: Any) -> str:
     """Do it, unless it was done under this key before."""
-    key = meta(ctx)["idempotency_key"]
+    key = str(meta(ctx)["idempotency_key"])
     with (FOLDER / "executed").open("a") as log:
         log.write(json.dumps([tool, key, os.getpid()]) + "\n")
     return key
@@ -62,7 +62,8 @@ async def charge(amount: int, ctx: Context) -> dict[str, Any]:
         execute("charge", ctx)
         done.write_text(json.dumps({"charged": amount}))
         await held()
-    return json.loads(done.read_text())
+    told: dict[str, Any] = json.loads(done.read_text())
+    return told
 
 
 @mcp.tool()

@@ -9,7 +9,15 @@ import pytest
 
 import semel
 from fix_world import Conn, one
-from semel import App, ApprovalRejected, Run, ToolError, ToolNotCalled, ToolTimedOut, ToolUnknown
+from semel import (
+    App,
+    ApprovalRejected,
+    Run,
+    ToolError,
+    ToolNotCalled,
+    ToolTimedOut,
+    ToolUnknown,
+)
 from semel.errors import BadRequest, CallEnded, NoSuchCall
 from semel.runtime.tools import Tool
 from semel.testing import World
@@ -47,16 +55,6 @@ def in_process(run: Run) -> Any:
     return run.tool("app", "double", {"value": run.input})
 
 
-@app.agent("hurries")
-async def hurries(run: Run) -> Any:
-    """Gives the tool less time than it takes, beside something else."""
-    slow = asyncio.create_task(run.tool("cluster", "later", callback=True))
-    done, _ = await asyncio.wait({slow}, timeout=0.01)
-    assert not done
-    await run.step("beside", lambda: 1)
-    return await slow
-
-
 @app.agent("calls-back")
 async def calls_back(run: Run) -> Any:
     return await run.tool("cluster", "later", callback=True, timeout=MINUTE)
@@ -76,7 +74,9 @@ def sour() -> None:
     raise ToolError("no such pod")
 
 
-def world(dsn: str, given: list[str] | None = None, **tools: Callable[..., Any] | Tool) -> World:
+def world(
+    dsn: str, given: list[str] | None = None, **tools: Callable[..., Any] | Tool
+) -> World:
     def later(callback: str) -> Any:
         if given is not None:
             given.append(callback)
@@ -211,22 +211,6 @@ def test_a_tool_that_calls_back_is_waited_for_without_a_worker(dsn: str, conn: C
             )  # fmt: skip
             with pytest.raises(CallEnded):
                 await here.answer(given[1], {"result": 2})
-
-    played(play)
-
-
-def test_a_call_goes_on_beside_a_handler_that_does_something_else(dsn: str, conn: Conn) -> None:
-    given: list[str] = []
-
-    async def play() -> None:
-        async with world(dsn, given) as here:
-            run = await here.start("hurries")
-            await here.drain()
-            await here.answer(given[0], {"error": {"message": "too hasty"}})
-            await here.drain()
-            ended = await here.run(run)
-            assert ("FAILED", "E-TOOL-003") == (ended.status, ended.failure_code)
-            assert "too hasty" in ended.failure_reason
 
     played(play)
 

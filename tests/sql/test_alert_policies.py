@@ -22,13 +22,14 @@ def tell(
     status: Literal["firing", "resolved"] = "firing",
     reminder: timedelta | None = DAY,
     source: str = "am",
+    starts: int = START,
     **envelope: Any,
 ) -> Accepted:
     alerts = [
         Alert(
             fingerprint=name,
             status=status,
-            starts_ns=START,
+            starts_ns=starts,
             ends_ns=0 if status == "firing" else START + 1,
             alert={"name": name},
         )
@@ -107,6 +108,16 @@ def test_a_retry_of_a_reminder_makes_no_second_event(conn: Conn) -> None:
 
     assert ("new", "duplicate") == (new.verdict, again.verdict)
     assert (new.run_id, new.event_id) == (again.run_id, again.event_id)
+
+
+def test_a_reminder_is_of_the_same_episode_whichever_peer_tells_it(conn: Conn) -> None:
+    tell(conn, NOW)
+    finish(conn)
+    before = conn.execute("select episode, starts_ns from semel.fold").fetchall()
+
+    assert "new" == tell(conn, after(days=1), starts=START + 2_000_000_000).verdict
+
+    assert before == conn.execute("select episode, starts_ns from semel.fold").fetchall()
 
 
 def test_a_resolution_is_told_to_the_run_of_the_last_reminder(conn: Conn) -> None:

@@ -16,7 +16,11 @@ GONE = timedelta(seconds=60)
 
 
 def tell(
-    conn: Conn, at: float, status: Literal["firing", "resolved"] = "firing", starts: int = START
+    conn: Conn,
+    at: float,
+    status: Literal["firing", "resolved"] = "firing",
+    starts: int = START,
+    source: str = "am",
 ) -> None:
     alert = Alert(
         fingerprint="f",
@@ -27,7 +31,9 @@ def tell(
     )
     run(
         conn,
-        inbox.alert_accept("p", "am", "a", {}, [alert], body=b"x", headers={}, now=second(at)),
+        inbox.alert_accept(
+            "p", source, "a", {}, [alert], body=b"x", headers={}, now=second(at)
+        ),
     )
 
 
@@ -40,13 +46,14 @@ def compare(
     news: bool = True,
     settle: float = 0,
     began: str = "monday",
+    source: str = "am",
 ) -> list[Difference]:
     standings = [Standing(fingerprint=name, starts_ns=starts, news=news) for name in there]
     return run(
         conn,
         alert_polls.alert_poll_compare(
             "p",
-            "am",
+            source,
             standings,
             asked=second(at if asked is None else asked),
             settle=timedelta(seconds=settle),
@@ -113,11 +120,35 @@ def test_an_absence_ends_when_the_alert_is_there_or_is_told_of(conn: Conn) -> No
     tell(conn, 1)
     compare(conn, 10)
     compare(conn, 60, "f")
+    assert one(conn, "select missed_at from semel.alerts") is None
     assert [] == compare(conn, 71)
     tell(conn, 120)
     assert [] == compare(conn, 135)
     assert [] == compare(conn, 194)
     assert [("gone", "f")] == whats(compare(conn, 195))
+
+
+def test_what_another_transaction_speaks_of_is_left_to_the_next_poll(
+    conn: Conn, other: Conn
+) -> None:
+    tell(conn, 1)
+    compare(conn, 10)
+    tell(conn, 60)
+    with other.transaction():
+        other.execute("select from semel.fold for update")
+        assert [] == compare(conn, 100)
+    assert [] == compare(conn, 101)
+    assert [("gone", "f")] == whats(compare(conn, 161))
+
+
+def test_another_source_s_absences_are_its_own(conn: Conn) -> None:
+    tell(conn, 1)
+    tell(conn, 1, source="other")
+    compare(conn, 10, source="other")
+    compare(conn, 100)
+
+    assert [] == compare(conn, 101)
+    assert [("gone", "f")] == whats(compare(conn, 101, source="other"))
 
 
 def test_what_is_silenced_there_is_not_gone(conn: Conn) -> None:

@@ -61,14 +61,16 @@ def test_progress_is_counted_while_its_runs_live(conn: Conn) -> None:
 
 
 def test_the_last_end_completes_it_and_its_callback_is_one_run(conn: Conn) -> None:
-    ids = begin(conn, 1, 2, on_complete="told")
+    ids = begin(conn, 1, 2, 3, on_complete="told")
     run(conn, transitions.run_cancel("p", ids[1]))
+    [failing] = run(conn, claims.run_claim("p", "a", "w", limit=1, lease=LEASE))
+    run(conn, runs.run_fail(failing, "E-RUN-006", "boom", retryable=False))
     end(conn)
     assert is_due(conn)
 
     [told] = settled(conn)
 
-    assert ("b", 1, 0, 1, "told") == (
+    assert ("b", 1, 1, 1, "told") == (
         told.batch,
         told.done,
         told.failed,
@@ -82,12 +84,12 @@ def test_the_last_end_completes_it_and_its_callback_is_one_run(conn: Conn) -> No
         callback["batch"],
     )
     said = callback["input"]
-    assert {"batch": "b", "total": 2, "done": 1, "failed": 0, "cancelled": 1} == {
+    assert {"batch": "b", "total": 3, "done": 1, "failed": 1, "cancelled": 1} == {
         name: said[name] for name in ("batch", "total", "done", "failed", "cancelled")
     }
     assert not is_due(conn)
     assert [] == settled(conn)
-    assert (2, 0, 0, 0, 1, 0, 1) == counted(conn)
+    assert (3, 0, 0, 0, 1, 1, 1) == counted(conn)
 
 
 def test_a_retry_opens_it_again_and_nobody_is_told_twice(conn: Conn) -> None:
@@ -133,6 +135,7 @@ def test_one_that_is_still_filled_is_not_complete(conn: Conn) -> None:
     [
         ("select semel.batch_open('p', '', 'a')", "a batch without a name"),
         ("select semel.batch_open('p', 'b', 'a b')", "no agent"),
+        ("select semel.batch_open('p', 'b', 'a', 'a b')", "no agent"),
         ("select semel.batch_open('p', 'b', 'a', 'semel.tool')", "begins with semel."),
         ("select semel.batch_add('p', 'b', '[1]', p_priority => 10)", "a priority"),
         ("select semel.batch_add('p', 'b', '[1]', array['x', 'y'])", "number of keys"),
@@ -193,6 +196,12 @@ def test_batches_are_listed_newest_first_a_page_at_a_time(conn: Conn) -> None:
     assert ["c", "b"] == [each["batch"] for each in listed]
     after = run(conn, batches.list_batches("p", before="b"))
     assert ["a"] == [each["batch"] for each in after]
+
+
+def test_those_that_live_do_not_keep_the_others_from_their_turn(conn: Conn) -> None:
+    begin(conn, 1, batch="a")
+    run(conn, transitions.run_cancel("p", begin(conn, 2, batch="z")[0]))
+    assert "z" == one(conn, "select batch from semel.batch_settle('p', 1)")
 
 
 # -- many at once ----------------------------------------------------------------------------

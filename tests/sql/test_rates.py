@@ -177,9 +177,15 @@ def test_two_workers_share_one_bucket_and_wait_for_nobody(conn: Conn, other: Con
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("agent_set('p', 'a', '{rate}', p_claims => 0, p_span => '1 m')", "a rate that is none"),
+        (
+            "agent_set('p', 'a', '{rate}', p_claims => 0, p_span => '1 m')",
+            "a rate that is none",
+        ),
         ("agent_set('p', 'a', '{rate}', p_claims => 1, p_span => '0')", "a rate that is none"),
-        ("agent_set('p', 'a', '{rate}', p_claims => 1, p_span => '2 d')", "a rate that is none"),
+        (
+            "agent_set('p', 'a', '{rate}', p_claims => 1, p_span => '2 d')",
+            "a rate that is none",
+        ),
         ("agent_set('p', 'a', '{rate}', p_claims => 1)", "a rate that is none"),
         ("agent_set('p', 'a', '{concurrency}', p_max_running => 0)", "a limit below 1"),
         ("agent_set('p', 'a', '{per_limit}', p_key_limit => 0)", "a limit below 1"),

@@ -301,6 +301,19 @@ def test_no_change_brings_back_a_tick_that_was_fired(conn: Conn, who: str) -> No
     assert [0, 1] == [fire(conn, second(s)) for s in (3600, 5400)]
 
 
+def test_a_clock_that_was_a_year_ahead_is_not_waited_for_once_it_is_resumed(
+    conn: Conn,
+) -> None:
+    said(conn, s=spec())
+    assert 1 == fire(conn, NOW + 365 * DAY)
+    assert 0 == fire(conn, second(7200))
+
+    run(conn, schedules.schedule_pause("p", "s", now=second(7200)))
+    run(conn, schedules.schedule_resume("p", "s", now=second(7200)))
+
+    assert [0, 1] == [fire(conn, second(s)) for s in (7201, 10_800)]
+
+
 def test_what_a_pause_holds_back_does_not_come(conn: Conn) -> None:
     said(conn, s=spec(catch_up="all"))
     fire(conn, NOW)
@@ -420,12 +433,14 @@ def test_one_whose_ticks_cannot_be_worked_out_says_why_and_is_looked_at_again(
 ) -> None:
     said(conn, s=Spec(cron="61 * * * *", agent="a"), t=Spec(cron="0 0 30 2 *", agent="a"))
     said(conn, program="z", u=Spec(cron="* * * * *", timezone="No/Where", agent="a"), v=spec())
+    conn.execute("update semel.schedule set error = 'it was down' where schedule = 'v'")
 
     assert 1 == fire(conn, second(3600), rounds=2)
 
     assert "Bad minute" in row(conn, "s")["error"]
     assert "Bad day-of-month" in row(conn, "t")["error"]
     assert "No/Where" in row(conn, "u")["error"]
+    assert row(conn, "v")["error"] is None
     assert timedelta(minutes=1) == run(conn, schedules.schedule_next(now=second(3600)))
     put(conn, "s", spec())
     assert row(conn, "s")["error"] is None
@@ -436,11 +451,12 @@ def test_one_whose_ticks_cannot_be_worked_out_says_why_and_is_looked_at_again(
 
 def test_looks_of_many_projects_are_one(conn: Conn) -> None:
     assert run(conn, schedules.schedule_next(now=NOW)) is None
-    for project in ("a", "b", "c"):
-        run(conn, schedules.schedule_seed(project, "main", {"s": spec()}, now=NOW))
+    for project, every in (("a", "1h"), ("b", "1h"), ("c", "30m")):
+        told = {"s": spec(every=every)}
+        run(conn, schedules.schedule_seed(project, "main", told, now=NOW))
     fire(conn, NOW)
 
-    assert timedelta(hours=1) == run(conn, schedules.schedule_next(now=NOW))
+    assert timedelta(minutes=30) == run(conn, schedules.schedule_next(now=NOW))
     assert [] == run(conn, schedules.schedule_due(now=NOW))
     due = run(conn, schedules.schedule_due(now=second(3600)))
     assert ["a", "b", "c"] == [each.project for each in due]

@@ -30,6 +30,7 @@ PURE = {
     "uuid_time",
     "version_require",
     "body_is_small",
+    "input_is_large",
     "notification_more",
     "run_lane",
     "undo_of",
@@ -41,6 +42,7 @@ PURE = {
     "schedule_require",
     "spec_require",
     "spec_ticks_alike",
+    "tick_floor",
     "tick_text",
     "bucket_fill",
     "span_us",
@@ -49,7 +51,14 @@ PURE = {
 }
 
 #: Pure, and open to be inlined: they fix no search_path, and qualify every name.
-INLINED = {"event_key", "uuid_at", "run_lane", "body_is_small", "operation_sound"}
+INLINED = {
+    "event_key",
+    "uuid_at",
+    "run_lane",
+    "body_is_small",
+    "input_is_large",
+    "operation_sound",
+}
 #: With the caller's rights and path, which his deferred triggers expect; names nothing unqualified.
 INVOKER = {"operation_close"}
 #: Called only by functions that have judged the project already.
@@ -90,6 +99,10 @@ INTERNAL = {
     "orphans_drop",
     "journal_absence",
     "schedule_enforce",
+    "batch_lives",
+    "batch_reopen",
+    "tool_ask",
+    "tool_outcome",
 }
 
 

@@ -35,7 +35,13 @@ def asking(conn: Conn, **more: Any) -> tuple[Claim, Claim]:
 
 
 def send(
-    conn: Conn, held: Claim, turn: int = 0, *, repeatable: bool = False, at: float = 0, **more: Any
+    conn: Conn,
+    held: Claim,
+    turn: int = 0,
+    *,
+    repeatable: bool = False,
+    at: float = 0,
+    **more: Any,
 ) -> Leave:
     call = tools.tool_send(
         "p", held.worker, held.run_id, held.fence, turn=turn, repeatable=repeatable,
@@ -45,7 +51,9 @@ def send(
 
 
 def unsend(conn: Conn, held: Claim, turn: int = 0) -> str:
-    call = tools.tool_unsend("p", held.worker, held.run_id, held.fence, turn=turn, now=second(0))
+    call = tools.tool_unsend(
+        "p", held.worker, held.run_id, held.fence, turn=turn, now=second(0)
+    )
     return run(conn, call)
 
 
@@ -55,7 +63,11 @@ def answer(conn: Conn, link: Link, value: Any = 1, *, at: float = 0) -> Told:
 
 def told(conn: Conn, caller: Claim, key: str = "pods") -> Any:
     """What the caller's step was told; None: nothing yet."""
-    found = [content for k, entry, content in journal(conn, caller.run_id) if (k, entry) == (key, "result")]
+    found = [
+        content
+        for k, entry, content in journal(conn, caller.run_id)
+        if (k, entry) == (key, "result")
+    ]
     if found:
         found[0].pop("call_id")
     return found[0] if found else None
@@ -73,15 +85,24 @@ def again(conn: Conn, held: Claim, at: float = 0) -> Claim:
     return claim(conn, "w3", agent=TOOL, at=at)
 
 
-def test_the_run_that_makes_a_call_is_there_with_the_wait_and_knows_what_is_asked(conn: Conn) -> None:
+def test_the_run_that_makes_a_call_is_there_with_the_wait_and_knows_what_is_asked(
+    conn: Conn,
+) -> None:
     caller = begin(conn, priority=8)
     park(conn, caller, ask(arguments={"ns": "web"}, callback=True, attempts=7))
     held = claim(conn, "w2", agent=TOOL)
     assert ("WAITING_TOOL", caller.run_id) == (status(conn, caller.run_id), held.parent)
-    want = {"server": "cluster", "tool": "list", "arguments": {"ns": "web"}, "key": "k", "callback": True}
+    want = {
+        "server": "cluster",
+        "tool": "list",
+        "arguments": {"ns": "web"},
+        "key": "k",
+        "callback": True,
+    }
     assert want == json.loads(held.text)
     assert [(7, 8, second(60 + 60))] == conn.execute(
-        "select max_attempts, priority, deadline_at from semel.runs where run_id = %s", (held.run_id,)
+        "select max_attempts, priority, deadline_at from semel.runs where run_id = %s",
+        (held.run_id,),
     ).fetchall()
     assert ("ASKED", str(held.run_id), 0) == tool(conn, "state", "call_id", "sends")
 
@@ -103,7 +124,8 @@ def test_what_the_call_answers_is_what_the_caller_is_told(conn: Conn) -> None:
         assert "won" == complete(conn, held, result, at=n + 1)
         assert (want, "RESUMED") == (told(conn, caller), status(conn, caller.run_id))
         assert [(state, "call", second(n + 1))] == conn.execute(
-            "select state, via, answered_at from semel.tools where run_id = %s", (caller.run_id,)
+            "select state, via, answered_at from semel.tools where run_id = %s",
+            (caller.run_id,),
         ).fetchall()
         complete(conn, claim(conn))
 
@@ -178,12 +200,16 @@ def test_a_resumption_that_never_left_may_be_sent(conn: Conn) -> None:
 
 def test_only_who_holds_the_call_sends_it_or_takes_it_back(conn: Conn) -> None:
     _, held = asking(conn)
-    newer = again(conn, held)
-    assert "lost" == send(conn, held).outcome
-    stranger = newer.__class__(**{f: getattr(newer, f) for f in newer.__slots__} | {"worker": "w9"})
+    own = again(conn, held)
+    newer = again(conn, own)
+    assert own.worker == newer.worker
+    assert ["lost", "lost"] == [send(conn, old).outcome for old in (held, own)]
+    stranger = newer.__class__(
+        **{f: getattr(newer, f) for f in newer.__slots__} | {"worker": "w9"}
+    )
     assert "lost" == send(conn, stranger).outcome
     send(conn, newer)
-    assert ["lost", "lost"] == [unsend(conn, held), unsend(conn, stranger)]
+    assert ["lost"] * 3 == [unsend(conn, one) for one in (held, own, stranger)]
     assert ("SENT", 1) == tool(conn, "state", "sends")
 
 
@@ -192,6 +218,14 @@ def test_nothing_is_sent_that_nobody_waits_for(conn: Conn) -> None:
     cancel(conn, caller.run_id)
     assert "gone" == send(conn, held).outcome
     assert ("VOID", 0) == tool(conn, "state", "sends")
+
+
+def test_what_was_sent_for_nobody_is_not_void(conn: Conn) -> None:
+    caller, held = asking(conn)
+    send(conn, held, repeatable=True)
+    cancel(conn, caller.run_id)
+    assert "gone" == send(conn, again(conn, held), repeatable=True).outcome
+    assert ("SENT", 1) == tool(conn, "state", "sends")
 
 
 def test_nothing_is_sent_when_its_time_is_over(conn: Conn) -> None:
@@ -218,7 +252,9 @@ def test_a_timeout_is_told_to_the_caller_and_ends_the_call(conn: Conn, *, sent: 
     assert ("TIMED_OUT",) == tool(conn, "state")
 
 
-def test_a_call_whose_run_fails_is_unknown_once_it_was_sent_and_else_not_called(conn: Conn) -> None:
+def test_a_call_whose_run_fails_is_unknown_once_it_was_sent_and_else_not_called(
+    conn: Conn,
+) -> None:
     for sent, key in ((True, "unknown"), (False, "refused")):
         caller = begin(conn)
         park(conn, caller, ask())
@@ -262,6 +298,18 @@ def test_a_caller_that_is_retried_finds_the_call_it_had_made(conn: Conn) -> None
     assert {"result": 3} == told(conn, caller)
 
 
+def test_a_caller_that_is_retried_is_told_that_its_call_may_have_acted(conn: Conn) -> None:
+    caller, held = asking(conn)
+    send(conn, held)
+    cancel(conn, caller.run_id)
+    fail(conn, held)
+    run(conn, transitions.run_retry("p", caller.run_id, now=second(1)))
+    caller = claim(conn, at=1)
+    [(_, outcome, _)] = park(conn, caller, ask(), at=1)
+    assert ("ready", {"unknown": "E-RUN-006 boom"}) == (outcome, told(conn, caller))
+    assert [] == claim_all(conn, "w3", agent=TOOL, at=1)
+
+
 def test_a_caller_that_is_retried_asks_anew_for_what_was_never_sent(conn: Conn) -> None:
     caller, held = asking(conn)
     cancel(conn, caller.run_id)
@@ -277,7 +325,9 @@ def test_a_caller_that_is_retried_asks_anew_for_what_was_never_sent(conn: Conn) 
     assert {"result": 4} == told(conn, caller)
 
 
-def test_what_a_tool_answers_later_ends_the_call_and_a_second_answer_is_told_so(conn: Conn) -> None:
+def test_what_a_tool_answers_later_ends_the_call_and_a_second_answer_is_told_so(
+    conn: Conn,
+) -> None:
     caller, held = asking(conn)
     link = Link.mint("p")
     send(conn, held, link=link)
@@ -285,7 +335,10 @@ def test_what_a_tool_answers_later_ends_the_call_and_a_second_answer_is_told_so(
     assert ("won", held.run_id, caller.run_id, "ANSWERED", "a") == (
         first.outcome, first.call_id, first.run_id, first.state, first.agent,
     )  # fmt: skip
-    assert ({"result": {"ok": True}}, "RESUMED") == (told(conn, caller), status(conn, caller.run_id))
+    assert ({"result": {"ok": True}}, "RESUMED") == (
+        told(conn, caller),
+        status(conn, caller.run_id),
+    )
     assert "already" == answer(conn, link, 2, at=2).outcome
     assert "lost" == complete(conn, held, {"result": 3}, at=2)
     assert {"result": {"ok": True}} == told(conn, caller)
@@ -334,13 +387,16 @@ def test_nothing_answers_a_call_whose_time_is_over_or_that_nobody_waits_for(conn
 
 
 def test_an_answer_is_a_result_or_an_error(conn: Conn) -> None:
-    for bad in ({}, [], {"results": 1}):
+    bads: list[Any] = [{}, [], {"results": 1}]
+    for bad in bads:
         with pytest.raises(psycopg.Error) as refused:
             conn.execute("select semel.tool_answer('p', 'x', %s)", (json.dumps(bad),))
         assert "SMQ01" == refused.value.sqlstate
 
 
-def test_an_agent_that_is_called_as_a_tool_answers_its_result_or_why_it_ended(conn: Conn) -> None:
+def test_an_agent_that_is_called_as_a_tool_answers_its_result_or_why_it_ended(
+    conn: Conn,
+) -> None:
     caller = begin(conn)
     park(conn, caller, ask(server="agents", tool="kid", arguments=[7], attempts=None))
     kid = claim(conn, "w2", agent="kid")
@@ -360,6 +416,16 @@ def test_an_agent_that_is_called_as_a_tool_answers_its_result_or_why_it_ended(co
     assert {"result": {"void": 1}} == told(conn, caller)
 
 
+def test_a_function_is_called_by_who_has_it(conn: Conn) -> None:
+    caller = begin(conn)
+    park(conn, caller, ask(server="app", tool="fee"))
+    assert [] == claim_all(conn, "w2", agent=TOOL)
+    held = claim(conn, "w2", agent="semel.tool.fee")
+    assert "won" == send(conn, held).outcome
+    complete(conn, held, {"result": 5})
+    assert {"result": 5} == told(conn, caller)
+
+
 def test_none_of_semels_own_agents_is_a_tool(conn: Conn) -> None:
     caller = begin(conn)
     with pytest.raises(BadRequest):
@@ -373,7 +439,9 @@ def test_calls_and_their_tokens_go_with_the_runs_they_belong_to(conn: Conn) -> N
     week = timedelta(days=7)
     for at, left in ((0, 1), (8 * 86400, 0)):
         run(conn, upkeep.leftovers_drop("p", week, week, now=second(at)))
-        counts = [one(conn, f"select count(*) from semel.{name}") for name in ("tool", "tool_token")]
+        counts = [
+            one(conn, f"select count(*) from semel.{name}") for name in ("tool", "tool_token")
+        ]
         assert [left, left] == counts
 
 
@@ -389,4 +457,4 @@ def test_the_project_is_asked_for(conn: Conn) -> None:
         tools.tool_answer("", link, {"result": 1}),
     ):
         with pytest.raises(BadRequest):
-            run(conn, call)  # type: ignore[arg-type]
+            run(conn, call)

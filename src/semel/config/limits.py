@@ -1,7 +1,7 @@
 """
-Limits of a source: from which addresses it may be reached, and how often.
+Limits of a source: from where it may be reached, how often, and how long it may be silent.
 
-Both are off unless they are set. An address is one of a network in CIDR form, v4 or v6.
+All are off unless they are set. An address is one of a network in CIDR form, v4 or v6.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from semel.errors import BadConfig
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semel.config.settings import Source
+
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 
 NETWORKS_MAX = 1000
 RATE_COUNT_MAX = 1_000_000
 RATE_PER_MAX = timedelta(days=1)
+#: Ingresses write down every ten seconds which sources they heard of.
+SILENT_MIN = timedelta(minutes=1)
+SILENT_MAX = timedelta(days=366)
 
 _RATE = re.compile(r"([0-9]{1,9}) */ *(.+)")
 
@@ -44,6 +49,20 @@ class Rate:
 def networks(told: tuple[str, ...]) -> tuple[Network, ...]:
     """The networks that *told* names; each was checked."""
     return tuple(ipaddress.ip_network(each) for each in told)
+
+
+def check_limits(at: str, source: Source) -> None:
+    """
+    Refuse limits that are none, or that nothing of the source would heed.
+
+    Raises:
+        BadConfig: naming the setting and the mend.
+    """
+    check_networks(f"{at} allow", source.allow)
+    if source.channel == "telegram-poll" and (source.allow or source.rate):
+        raise BadConfig(f"{at} allow and rate: nobody sends to it, it asks; leave them out")
+    if source.silent_after is not None:
+        values.within(f"{at} silent_after", source.silent_after, SILENT_MIN, SILENT_MAX)
 
 
 def check_networks(name: str, told: Sequence[str]) -> None:

@@ -234,7 +234,7 @@ def _sources(
         known(at, values, types)
         if "channel" not in values:
             raise BadConfig(f"{at} has no channel: add channel = ...")
-        structured = read_routing(at, values) | read_rate(at, values)
+        structured: dict[str, Any] = {**read_routing(at, values), **read_rate(at, values)}
         own = _secrets(at, values.pop("secrets", []), environ, unread=not secrets)
         signing = _hmac(name, values["hmac"]) if "hmac" in values else None
         asking = read_poll(name, values["poll"]) if "poll" in values else None

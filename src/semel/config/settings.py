@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from semel.config.limits import check_networks
+from semel.config.limits import check_limits, check_networks
 from semel.config.notifiers import ApprovalSettings
 from semel.config.routing import check_routing
 from semel.config.secret import described
@@ -64,8 +64,6 @@ FOLLOWS = cast("timedelta", None)
 #: A beat is a transaction; a heartbeat shorter than this is a load and no better a sign of life.
 HEARTBEAT_MIN = timedelta(milliseconds=100)
 LEASE_MIN = timedelta(seconds=2)
-#: Ingresses write down every ten seconds which sources they heard of.
-SILENT_MIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +110,7 @@ class Source:
             if agent is not None:
                 matches(at, "agent", agent, AGENT, "1 to 128 of A-Z, a-z, 0-9, _, . and -")
         check_routing(at, self)
-        check_networks(f"{at} allow", self.allow)
-        if self.silent_after is not None:
-            within(f"{at} silent_after", self.silent_after, SILENT_MIN, timedelta(days=366))
+        check_limits(at, self)
         within(f"{at} priority", self.priority, 0, 9)
         within(f"{at} resolved_grace", self.resolved_grace, timedelta(0), timedelta(days=1))
         if self.reminder is not None:

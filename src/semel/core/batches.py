@@ -231,3 +231,8 @@ def show_batch(project: str, batch: str) -> Call[Record | None]:
         (project, batch),
         record,
     )
+
+
+def count_open() -> Call[int]:
+    """How many batches of all projects are not complete."""
+    return Call("select count(*) from semel.open_batches", (), lambda rows: int(rows[0][0]))

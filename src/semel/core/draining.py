@@ -57,3 +57,14 @@ def worker_holding(project: str, worker: str, *, dead_after: timedelta) -> Call[
             else None
         ),
     )
+
+
+def idle_workers(least: timedelta, *, within: timedelta) -> Call[list[str]]:
+    """The live workers of all projects that were asked to drain so long ago, and claim nothing."""
+    return Call(
+        "select distinct w.worker_id from semel.workers as w where w.stopped_at is null"
+        " and w.silent <= %s and w.draining_at <= clock_timestamp() - %s::interval"
+        " order by w.worker_id",
+        (within, least),
+        lambda rows: [row[0] for row in rows],
+    )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Servers that are in no semel.toml: functions of the program itself, and agents.
 APP, AGENTS = "app", "agents"
-#: The agent whose runs make the calls.
+#: The agent whose runs make the calls; of a function, `semel.tool.` and its name.
 AGENT = "semel.tool"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semel.config import Source
-    from semel.config.routing import Condition
+    from semel.config.routing import Condition, Route
     from semel.edges.channel import Notification
     from semel.model import Alert, Json, Offer
 
@@ -45,21 +45,20 @@ class Chosen:
 
 def choose(source: Source, kind: str | None, told: Json) -> Chosen:
     """Whose an event of type *kind* is that says *told*; the first route that takes it wins."""
-    fault, by_type = _fault(source.events, source.when, kind, told)
-    if fault is not None:
+    if not _takes(source, kind, told):
+        fault, by_type = _fault(source, kind, told)
         return Chosen(None, f"the source does not take it: {fault}", by_type)
-    faults = []
     for nth, route in enumerate(source.route, 1):
-        fault, only_type = _fault(route.events, route.when, kind, told)
-        if fault is None:
+        if _takes(route, kind, told):
             return Chosen(route.agent, f"route {nth} leads to {route.agent}")
-        by_type |= only_type
-        faults.append(f"route {nth}: {fault}")
     if source.agent is not None:
         no_route = "no route takes it, so it is for" if source.route else "it is for"
         return Chosen(source.agent, f"{no_route} the source's agent {source.agent}")
+    faults = [_fault(route, kind, told) for route in source.route]
+    said = [f"route {nth}: {fault}" for nth, (fault, _) in enumerate(faults[:TOLD_MAX], 1)]
     more = f"; and {len(faults) - TOLD_MAX} more" if len(faults) > TOLD_MAX else ""
-    return Chosen(None, f"no route takes it: {'; '.join(faults[:TOLD_MAX])}{more}", by_type)
+    by_type = any(only_type for _, only_type in faults)
+    return Chosen(None, f"no route takes it: {'; '.join(said)}{more}", by_type)
 
 
 def routed(offers: Sequence[Offer], source: Source) -> list[Offer]:
@@ -119,35 +118,36 @@ def _of_agent(source: Source, agent: str | None) -> Source:
     return replace(source, agent=agent)
 
 
-def _fault(
-    events: Sequence[str], when: Sequence[Condition], kind: str | None, told: Json
-) -> tuple[str | None, bool]:
-    """Why such a filter does not take an event, and whether its type is all that is wrong."""
-    fault = next(filter(None, (_differs(one, told) for one in when)), None)
-    if fault is not None:
-        return fault, False
-    if events and not any(pattern(each).fullmatch(kind or "") for each in events):
-        named = f"its type {kind[:_VALUE_CHARS_MAX]!r}" if kind else "it tells no type, which"
-        return f"{named} is none of {', '.join(events[:TOLD_MAX])}", True
-    return None, False
-
-
-def _differs(condition: Condition, told: Json) -> str | None:
-    value = find(told, condition.path)
-    if condition.prefix is not None:
-        if isinstance(value, str) and value.startswith(condition.prefix):
-            return None
-        return (
-            f"{condition.path} is {_said(value)} and does not begin with {condition.prefix!r}"
-        )
-    # True is 1 to Python, and not to whoever wrote the setting.
-    if any(
-        value == each and isinstance(value, bool) == isinstance(each, bool)
-        for each in condition.values
+def _takes(filters: Source | Route, kind: str | None, told: Json) -> bool:
+    if filters.events and not any(
+        pattern(each).fullmatch(kind or "") for each in filters.events
     ):
-        return None
-    wanted = " or ".join(map(_said, condition.values[:TOLD_MAX]))
-    return f"{condition.path} is {_said(value)}, not {wanted}"
+        return False
+    return all(_is_met(one, find(told, one.path)) for one in filters.when)
+
+
+def _is_met(condition: Condition, value: Json) -> bool:
+    if condition.prefix is not None:
+        return isinstance(value, str) and value.startswith(condition.prefix)
+    # True is 1 to Python, and not to whoever wrote the setting.
+    is_truth = isinstance(value, bool)
+    return any(
+        value == each and isinstance(each, bool) == is_truth for each in condition.values
+    )
+
+
+def _fault(filters: Source | Route, kind: str | None, told: Json) -> tuple[str, bool]:
+    """Why *filters* do not take an event, and whether its type is all that is wrong."""
+    for condition in filters.when:
+        value = find(told, condition.path)
+        if not _is_met(condition, value):
+            said = f"{condition.path} is {_said(value)}"
+            if condition.prefix is not None:
+                return f"{said} and does not begin with {condition.prefix!r}", False
+            wanted = " or ".join(map(_said, condition.values[:TOLD_MAX]))
+            return f"{said}, not {wanted}", False
+    named = f"its type {kind[:_VALUE_CHARS_MAX]!r}" if kind else "it tells no type, which"
+    return f"{named} is none of {', '.join(filters.events[:TOLD_MAX])}", True
 
 
 def _said(value: Json) -> str:

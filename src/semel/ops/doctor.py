@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import psycopg
 
 from semel.core import drain, health, ledger_reads, reads
+from semel.core.draining import idle_workers
 from semel.core.projects import list_projects
 from semel.db import migrate
 from semel.db.execute import run, translated
@@ -44,6 +45,8 @@ UPKEEP_SILENT_MAX = timedelta(seconds=150)
 READY_WAIT_SECONDS_MAX = 300.0
 #: A notification is sent at once, or its notifier is down.
 UNSENT_MAX = timedelta(minutes=1)
+#: A deploy is over by then.
+DRAINED_MAX = timedelta(hours=1)
 IDLE_MAX = timedelta(minutes=5)
 
 
@@ -113,6 +116,7 @@ def _database(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Che
     yield from _work(conn, settings)
     for one in schedule_checks.findings(conn, settings.worker.dead_after):
         yield Check(one.status, "schedules", one.detail, one.remedy)
+    yield from _drained(conn, settings)
     yield from _people(conn)
     yield from _ledger(conn)
     yield from _tools(tool_checks.findings(conn))
@@ -129,6 +133,17 @@ def _database(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Che
         yield Check("FAIL", "sessions", detail, f"end it: select pg_terminate_backend({pid})")
     else:
         yield Check("ok", "sessions", f"none idle in a transaction for {_span(IDLE_MAX)}")
+
+
+def _drained(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check]:
+    within = settings.worker.dead_after
+    if idle := run(conn, idle_workers(DRAINED_MAX, within=within)):
+        yield Check(
+            "note",
+            "workers",
+            f"{len(idle)} asked to drain over {_span(DRAINED_MAX)} ago, and alive: {idle[0]}",
+            f"stop it, or have it go on: semel worker resume {idle[0]}",
+        )
 
 
 def _durability(facts: health.ServerFacts) -> Check:

@@ -21,6 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from semel.core import alert_polls, figures, health, reads, sources, tools
+from semel.core.batches import count_open
 from semel.core.schedule_reads import schedule_figures
 from semel.db.execute import arun
 from semel.errors import SemelError
@@ -86,6 +87,7 @@ class _Found(NamedTuple):
     alerts: list[tuple[str, str, int]]
     polls: list[alert_polls.Poll]
     tools: tools.Figures
+    batches: int
 
 
 class Metrics:
@@ -124,6 +126,9 @@ class Metrics:
         self._counted: dict[tuple[str, str], Counter] = {}  # as many as sources and outcomes
         self._sources = SourceMetrics(sources, self.registry)
         self._schedules = ScheduleMetrics(self.registry)
+        self._batches = Gauge(
+            "semel_batches_open", "Batches that are not complete.", registry=self.registry
+        )
         self._alerts = AlertMetrics(self.registry)
         self._tools = ToolMetrics(self.registry)
         self.observe_secret = self._sources.observe_secret
@@ -213,6 +218,7 @@ class Metrics:
         self._schedules.show(None)
         self._alerts.clear()
         self._tools.clear()
+        self._batches.set(float("nan"))
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
         await asyncio.wait({self._asking}, timeout=READ_SECONDS_MAX)
@@ -231,6 +237,7 @@ class Metrics:
             self._oldest.labels(agent).set(seconds)
         for agent, began, count in found.unserved:
             self._unserved.labels(agent, began).set(count)
+        self._batches.set(found.batches)
         self._sources.show(found.silences)
         self._schedules.show(found.schedules)
         self._alerts.show(found.alerts, found.polls)
@@ -274,6 +281,7 @@ class Metrics:
                     await arun(conn, alert_polls.alerts_by_state()),
                     await arun(conn, alert_polls.list_polls()),
                     tools=await arun(conn, tools.tool_figures(within)),
+                    batches=await arun(conn, count_open()),
                 )
         except (psycopg.Error, SemelError):
             return None

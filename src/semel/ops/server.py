@@ -27,6 +27,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import Route
 
 from semel import log
+from semel.config.kinds import doubts
 from semel.core.inbox import source_register
 from semel.db import migrate
 from semel.db.execute import arun
@@ -194,6 +195,14 @@ def serve(settings: Settings) -> None:
         port=listening.getsockname()[1],
         sources=len(settings.sources),
     )
+    for source in settings.sources.values():
+        for event_type in doubts(source):
+            log.event(
+                "source.doubted",
+                project=source.project,
+                source=source.name,
+                event_type=event_type,
+            )
     server = uvicorn.Server(configured(settings, app))
     with _stopped_by_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_to_its_end(server.serve(sockets=[listening])))

@@ -25,7 +25,7 @@ from semel.core.schedule_spec import check_name
 from semel.errors import BadConfig, BadRequest
 from semel.runtime.handlers import Agent, Backoff
 from semel.runtime.schedules import say
-from semel.runtime.tools import Tool
+from semel.runtime.tools import FUNCTION, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -209,6 +209,7 @@ class App:
         ToolError.
 
         Args:
+            name: 1 to 100 of A-Z, a-z, 0-9, `_`, `.` and `-`.
             idempotent: It may be called again under the same key, after a crash in the middle of
                 it; else such a call ends with ToolUnknown.
 
@@ -217,8 +218,10 @@ class App:
         """
 
         def register(fn: F) -> F:
-            if not name or name in self.tools:
-                raise BadConfig(f"tool {name!r} is registered twice, or no name: give another")
+            if name in self.tools:
+                raise BadConfig(f"tool {name} is registered twice; give one another name")
+            if not FUNCTION.fullmatch(name):
+                raise BadConfig(f"tool {name!r}: write 1 to 100 of A-Z, a-z, 0-9, _, . and -")
             self.tools[name] = Tool(name=name, fn=fn, idempotent=idempotent)
             return fn
 

@@ -13,8 +13,8 @@ A queue is a lane among the runs that our version of the agent's code began, or 
 none did; an agent without a version has the latter only. One claim looks into both, so that what
 is resumed goes first; in each lane those that have begun go ahead of those that have not.
 
-What a limit keeps back is left out by the hint. An agent's rate that leaves nothing now is told with
-how long that lasts: it is asked again then, and not before.
+What a limit keeps back is left out by the hint. An agent's rate that leaves nothing now is told
+with how long that lasts: it is asked again then, and not before.
 
 A wake-up names an agent. Where that agent's last run was is worth a claim before anything is
 asked: most often the new one is there, and begins a round trip sooner. A look follows in any case.
@@ -131,16 +131,35 @@ class Claimer:
         return [pair]
 
     def rate_wait(self) -> float | None:
-        """Seconds until a rate that left nothing leaves something; None: no rate keeps anything back."""
+        """Seconds until a rate that left nothing leaves something; None: none keeps us waiting."""
         return None if self._rated_at is None else max(0.0, self._rated_at - boottime())
 
     async def waiting(self) -> list[Pair]:
         """The pairs that have runs now, in an order of chance."""
         if not any(pair.queues for pair in self._pairs.values()) or boottime() >= self._look_at:
             await self._find()
+        return self._found()
+
+    async def beside(self, project: str) -> list[Pair]:
+        """The pairs that have runs, once the other projects that were met are asked again."""
+        marks = self._marks(but=project)
+        if marks:
+            self._note(await self._hint(marks))
+        return self._found()
+
+    def _found(self) -> list[Pair]:
         found = [pair for pair in self._pairs.values() if pair.queues]
         random.shuffle(found)  # so that no project is always first
         return found
+
+    def _marks(self, *, but: str = "") -> dict[tuple[str, str, str, int], datetime]:
+        """How far we have come everywhere, *but* in one project."""
+        return {
+            (pair.project, pair.agent, pair.version if queue.own else "", queue.lane): mark
+            for pair in self._pairs.values()
+            if pair.project != but
+            for queue, mark in pair.marks.items()
+        }
 
     async def claim(
         self, pair: Pair, worker: str, *, limit: int, max_attempts: int, alone: bool = False
@@ -185,11 +204,7 @@ class Claimer:
 
     async def _find(self) -> None:
         if boottime() < self._look_at and self._pairs:
-            marks = {
-                (pair.project, pair.agent, pair.version if queue.own else "", queue.lane): mark
-                for pair in self._pairs.values()
-                for queue, mark in pair.marks.items()
-            }
+            marks = self._marks()
             if marks:
                 self._note(await self._hint(marks))
             return

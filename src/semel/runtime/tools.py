@@ -7,6 +7,7 @@ A server is a section of semel.toml, `app` (functions of the program, `App.tool`
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,10 @@ ARGUMENTS_BYTES_MAX = 256 * 1024
 #: For `app` and `agents`, where the code does not say.
 TIMEOUT = timedelta(minutes=5)
 TIMEOUT_MAX = timedelta(days=366)
-#: Runs of `app` are tried as often as that, for as long as the function was not called.
-ATTEMPTS = 10
+#: Of a call to `app`: a function that takes its worker along does so no more often.
+ATTEMPTS = 3
+#: What a function may be called: it is part of an agent's name.
+FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

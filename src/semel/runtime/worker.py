@@ -227,7 +227,15 @@ class Worker:
         if self.free <= 0 or self._shut:
             return 0
         guessed = await self._visit(self._claimer.guessed(), others=True)
-        return guessed or await self._visit(await self._claimer.waiting())
+        if guessed:
+            return guessed
+        pairs = await self._claimer.waiting()
+        if len({pair.project for pair in pairs}) == 1:
+            project = pairs[0].project
+            if min(self.free, self._most) > self._room(project):
+                # It would take the last slot: perhaps somebody else has come since the last look.
+                pairs = await self._claimer.beside(project)
+        return await self._visit(pairs)
 
     async def _visit(self, pairs: list[Pair], *, others: bool = False) -> int:
         """Claim for each of *pairs*; *others*: nobody has looked whether another project waits."""
@@ -239,11 +247,14 @@ class Worker:
             kept = others or len(waiting) > 1
             if kept:
                 share = min(share, self._room(pair.project))
-            # Half of the slots at most, so that one half is claimed while the other is finished.
-            most = min(CLAIM_MAX, -(-self.slots // 2))
-            claimed += await self._claim(pair, min(share, most))
+            claimed += await self._claim(pair, min(share, self._most))
             claimed += await self._claim_alone(pair, kept=kept)
         return claimed
+
+    @property
+    def _most(self) -> int:
+        """Half of the slots at most, so that one half is claimed while the other is finished."""
+        return min(CLAIM_MAX, -(-self.slots // 2))
 
     def _room(self, project: str) -> int:
         """

@@ -167,7 +167,10 @@ class Work:
             ),
         )
         self._lives.append(self._life)
-        agents = [*self._app.agents.values(), self._agent(TOOL)]
+        agents = [
+            *self._app.agents.values(),
+            *(self._agent(name) for name in self._tool_agents),
+        ]
         self._run(
             workers.worker_register(
                 self._project,
@@ -208,9 +211,12 @@ class Work:
         self._run(claims.run_due(self._project, now=now))
         self._run(recovery.run_reap(self._project, dead_after=DEAD_AFTER, trust=True, now=now))
         versions = [agent.version for agent in self._app.agents.values()]
+        builtin = [NOTIFY, *self._tool_agents]
         hints = self._run(
             claims.run_hint(
-                [*self._app.agents, NOTIFY, TOOL], versions=[*versions, "", ""], now=now
+                [*self._app.agents, *builtin],
+                versions=[*versions, *("" for _ in builtin)],
+                now=now,
             )
         )
         ours = [
@@ -246,8 +252,13 @@ class Work:
         )
         return await self._life.execute(execution, stops)
 
+    @property
+    def _tool_agents(self) -> list[str]:
+        """Semel's own, that make calls."""
+        return [TOOL, *(f"{TOOL}.{name}" for name in self._app.tools)]
+
     def _agent(self, name: str) -> Agent:
-        if name != TOOL:
+        if name in self._app.agents:
             return self._app.agents[name]
         servers: dict[str, Server] = {
             server: Functions(
@@ -262,7 +273,7 @@ class Work:
         }
         caller = Caller(servers, self._life.desk.link, links="http://world", clock=self._clock)
         return Agent(
-            name=TOOL,
+            name=name,
             handler=caller.__call__,
             max_attempts=ATTEMPTS,
             concurrency=None,

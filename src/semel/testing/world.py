@@ -236,8 +236,10 @@ class World:
             NoSuchCall, CallEnded.
         """
         link = Link.read(callback.rpartition("/")[2])
-        told = link and self._run(tool_answer(link.project, link, answer, now=self.clock.now))
-        if not told or told.outcome == "unknown":
+        if link is None:
+            raise NoSuchCall("that is no token")
+        told = self._run(tool_answer(link.project, link, answer, now=self.clock.now))
+        if told.outcome == "unknown":
             raise NoSuchCall("no call has this token")
         if told.outcome == "already":
             raise CallEnded("the call has its answer, or nobody waits for one any more")

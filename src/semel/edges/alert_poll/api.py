@@ -54,7 +54,8 @@ async def groups(settings: ReconcileSettings) -> list[dict[str, Any]]:
     asked = "/api/v2/alerts/groups?active=true&silenced=true&inhibited=true"
     if settings.receiver is not None:
         named = await _get(settings, "/api/v2/receivers")
-        there = [one.get("name") for one in named if isinstance(one, dict)]
+        listed = named if isinstance(named, list) else []
+        there = [one.get("name") for one in listed if isinstance(one, dict)]
         if settings.receiver not in there:
             raise NoAnswer(
                 f"{settings.at.origin} has no receiver {settings.receiver!r}; there are"
@@ -62,9 +63,13 @@ async def groups(settings: ReconcileSettings) -> list[dict[str, Any]]:
             )
         asked += f"&receiver={quote(re.escape(settings.receiver), safe='')}"
     told = await _get(settings, asked)
-    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+    if not isinstance(told, list) or not all(_is_group(one) for one in told):
         raise NoAnswer(f"{settings.at.origin} does not answer with groups of alerts")
     return told
+
+
+def _is_group(told: Any) -> bool:
+    return isinstance(told, dict) and isinstance(told.get("alerts"), list)
 
 
 async def _get(settings: ReconcileSettings, target: str) -> Any:

@@ -33,9 +33,9 @@ def standings(source: Source, groups: Iterable[Mapping[str, Any]]) -> list[Stand
     """Every alert of *groups* that can be read, once."""
     found: dict[str, Standing] = {}
     for group in groups:
-        alerts = [one for one in group.get("alerts") or () if isinstance(one, dict)]
+        alerts = _alerts(group)
         reading = read(source, _written(source, group, [_firing(one) for one in alerts]))
-        news = {one.get("fingerprint") for one in alerts if _is_news(one)}
+        news = {one["fingerprint"] for one in alerts if _is_news(one)}
         for alert in reading.alerts if reading else ():
             found.setdefault(
                 alert.fingerprint,
@@ -55,11 +55,7 @@ def found(
     wanted = {one.fingerprint for one in differences if one.what == "found"}
     bodies = []
     for group in groups:
-        alerts = [
-            _firing(one)
-            for one in group.get("alerts") or ()
-            if isinstance(one, dict) and one.get("fingerprint") in wanted
-        ]
+        alerts = [_firing(one) for one in _alerts(group) if one["fingerprint"] in wanted]
         wanted -= {one["fingerprint"] for one in alerts}
         if alerts:
             bodies.append(_written(source, group, alerts))
@@ -121,6 +117,15 @@ def _written(
         "notification_reason": REASON,
     }
     return json.dumps(told).encode()
+
+
+def _alerts(group: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those of *group* that have a name."""
+    return [
+        one
+        for one in group["alerts"]
+        if isinstance(one, dict) and isinstance(one.get("fingerprint"), str)
+    ]
 
 
 def _firing(alert: Mapping[str, Any]) -> dict[str, Any]:

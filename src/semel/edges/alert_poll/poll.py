@@ -12,6 +12,7 @@ Of all the servers of a database one polls a source; a lease says which, and sav
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -88,9 +89,7 @@ class Poll:
                 try:
                     await self.once()
                 except Exception as error:  # noqa: BLE001 - it outlives whatever is answered
-                    self._say(
-                        f"{type(error).__name__}: nothing was changed, or it is known next"
-                    )
+                    await self._failed(f"{type(error).__name__} in the middle of a poll")
                 every = self._settings.every.total_seconds()
                 await asyncio.sleep(every * random.uniform(0.9, 1.1))  # noqa: S311 - jitter
         finally:
@@ -114,8 +113,7 @@ class Poll:
             began = await api.status(settings)
             groups = await api.groups(settings)
         except api.NoAnswer as bad:
-            self._say(str(bad))
-            await self._report(str(bad))
+            await self._failed(str(bad))
             return True
         self._say(None)
         await self._make_good(groups, asked, began)
@@ -187,6 +185,11 @@ class Poll:
                 self._source.project, self._source.name, self._holder, fault, **came_to
             )
         )
+
+    async def _failed(self, fault: str) -> None:
+        self._say(fault)
+        with contextlib.suppress(psycopg.Error, SemelError):  # the database may be what failed
+            await self._report(fault)
 
     async def leave(self) -> None:
         """Leave the poll to another process, if the database hears of it."""

@@ -126,11 +126,15 @@ def explain(
         "explanation": timeline.explanation(
             found, started, f"id {provider_id} of source {source}"
         )
-        + (f". The source refused {refused} requests in the last hour" if refused else ""),
+        + (f". The source refused {_requests(refused)} in the last hour" if refused else ""),
         "deliveries": found,
     }
     said = [str(answer["explanation"]), *(f"  {each}" for each in timeline.deliveries(found))]
     desk.answer(answer, "\n".join(said))
+
+
+def _requests(count: int) -> str:
+    return "one request" if count == 1 else f"{count} requests"
 
 
 @command(event, "replay")

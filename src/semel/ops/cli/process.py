@@ -89,7 +89,11 @@ def serve_tools(app: App, settings: Settings) -> None:
         return
     link = Link(settings.dsn or "", name="semel-tool", prepare=not settings.pooler)
     call, end = tool_agent(settings, app.tools, link)
-    app.builtin(TOOL, call, max_attempts=ATTEMPTS, backoff=Backoff(cap=timedelta(seconds=30)))
+    # A worker claims the calls of functions that it has, and of servers where it knows any.
+    agents = [*([TOOL] if settings.tools else []), *(f"{TOOL}.{name}" for name in app.tools)]
+    for agent in agents:
+        backoff = Backoff(cap=timedelta(seconds=30))
+        app.builtin(agent, call, max_attempts=ATTEMPTS, backoff=backoff)
     app.endings += [end, link.close]
 
 

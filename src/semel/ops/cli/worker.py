@@ -50,7 +50,7 @@ class _Verbs(TyperGroup):
         place = _first_word(args)
         if place is not None and args[place] in self.commands:
             args = [args[place], *args[:place], *args[place + 1 :]]
-        elif place is not None:
+        elif place is not None or "--help" not in args:
             args = [APP, *args]
         return super().parse_args(ctx, args)
 
@@ -66,7 +66,6 @@ def _first_word(args: list[str]) -> int | None:
 worker = typer.Typer(
     cls=_Verbs,
     help="Claim runs of APP and execute their handlers; or ask something of workers.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
 )

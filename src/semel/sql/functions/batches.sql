@@ -96,7 +96,7 @@ begin
         v_events := array(select case when u.key is not null then semel.uuid_at(v_real) end
                           from unnest(p_keys) with ordinality as u(key, n) order by u.n);
     end if;
-    -- In the order of the inputs, so that indexes grow at their end.
+    -- In the order of the inputs, and so that indexes grow at their end.
     v_ids := array(select semel.uuid_at(v_real) from generate_series(1, jsonb_array_length(v_inputs)) order by 1);
     if p_keys is not null then
         with remembered as (
@@ -116,13 +116,13 @@ begin
     insert into semel.run (project_id, run_id, agent, status, lane, priority, max_attempts,
         ready_at, due_at, deadline_at, input, source, event_id, created_at, batch)
     select p_project, v_ids[x.n], v_batch.agent, 'PENDING', v_lane, p_priority, p_max_attempts,
-        case when p_delay is null then v_real + (x.n - 1) * interval '1 microsecond' end, v_real + p_delay,
+        case when p_delay is null then v_real end, v_real + p_delay,
         v_real + p_deadline, case when not semel.input_is_large(x.input) then x.input end,
         case when x.key is not null then p_source end, x.event_id, v_real, p_batch
     from rows from (jsonb_array_elements(v_inputs), unnest(p_keys), unnest(v_events))
         with ordinality as x(input, key, event_id, n)
     where x.key is null or x.event_id = any (v_fresh);
-    get diagnostics v_begun = row_count;
+    v_begun := jsonb_array_length(v_inputs) - (select count(u.key) from unnest(p_keys) as u(key)) + coalesce(cardinality(v_fresh), 0);
     insert into semel.run_input (project_id, run_id, input)
     select p_project, v_ids[x.n], x.input
     from rows from (jsonb_array_elements(v_inputs), unnest(p_keys), unnest(v_events))

@@ -90,7 +90,9 @@ begin
         -- Those that go and those that are busy are found again; in the place of who waits now is the next.
         exit when cardinality(array_positions(v_verdicts, 'go')) >= v_allowed.most
                or cardinality(v_verdicts) < v_limit and 'wait' <> all (v_verdicts);
-        v_limit := v_allowed.most + cardinality(array_positions(v_verdicts, 'busy'));
+        -- A flood of one key is walked in longer and longer steps.
+        v_limit := v_allowed.most + cardinality(array_positions(v_verdicts, 'busy'))
+            + least(1000, 4 * cardinality(array_positions(v_verdicts, 'wait')));
     end loop;
     if v_verdicts is not null then
         select array_agg(g.run_id), array_agg(g.version), array_agg(g.lane), array_agg(g.ready_at)

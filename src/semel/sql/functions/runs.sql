@@ -30,8 +30,7 @@ create or replace function semel.run_create(
 ) returns int
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
-    v_now  timestamptz := clock_timestamp();
-    v_made int;
+    v_now timestamptz := clock_timestamp();
 begin
     for v_n in 1 .. cardinality(p_agents) loop
         if v_n = 1 or p_agents[v_n] is distinct from p_agents[v_n - 1] then
@@ -65,13 +64,15 @@ begin
             p_concurrency_key)
         on conflict (project_id, agent, unique_key) where unique_key is not null do nothing;
     end if;
-    get diagnostics v_made = row_count;
-    if v_made > 0 and semel.input_is_large(p_inputs) then
+    if not found then
+        return 0;
+    end if;
+    if semel.input_is_large(p_inputs) then
         insert into semel.run_input (project_id, run_id, input)
         select p_project, x.run_id, x.input from unnest(p_runs, p_inputs) as x(run_id, input)
         where semel.input_is_large(x.input);
     end if;
-    return v_made;
+    return cardinality(p_runs);
 end
 $$;
 

@@ -20,7 +20,7 @@ begin
     foreach v_name in array p_schedules loop
         if v_name is null or v_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$' then
             raise exception using
-                errcode = 'SMC01',
+                errcode = 'SMH01',
                 message = format('%L is no schedule', left(coalesce(v_name, ''), 150)),
                 hint = 'A schedule is 1 to 128 of A-Z, a-z, 0-9, _, . and -.';
         end if;
@@ -42,7 +42,7 @@ begin
            or starts_with(v_spec ->> 'agent', 'semel.')
            or (v_spec ->> 'cron' is null) = (v_spec ->> 'every' is null) then
             raise exception using
-                errcode = 'SMC01',
+                errcode = 'SMH01',
                 message = 'a schedule that says what it cannot',
                 hint = 'Its input is an object without a member schedule; it has cron or every; its agent is not Semel''s own.';
         end if;
@@ -55,6 +55,14 @@ create or replace function semel.spec_ticks_alike(p_one jsonb, p_other jsonb) re
 language sql immutable set search_path = pg_catalog as $$
     select jsonb_build_array(p_one -> 'cron', p_one -> 'every', p_one -> 'timezone', p_one -> 'jitter')
         is not distinct from jsonb_build_array(p_other -> 'cron', p_other -> 'every', p_other -> 'timezone', p_other -> 'jitter')
+$$;
+
+-- From when on ticks count: p_now, and no tick that was fired comes again by a clock that stepped back. A
+-- last tick that is hours ahead was fired by a clock that was wrong: to wait for it would be worse, and
+-- the keys of its runs hold too.
+create or replace function semel.tick_floor(p_now timestamptz, p_last timestamptz) returns timestamptz
+language sql immutable set search_path = pg_catalog as $$
+    select case when p_last <= p_now + interval '6 hours' then greatest(p_now, p_last) else p_now end
 $$;
 
 -- What the code of p_program says, all of it: what it said before and says no more is withdrawn. An
@@ -93,7 +101,7 @@ begin
                 error = case when s.edit is null then null else s.error end,
                 tick_at = case when s.edit is not null or k.goes_on then s.tick_at end,
                 after_at = case when s.edit is not null or k.goes_on then s.after_at
-                                else greatest(v_now, s.last_tick_at) end,
+                                else semel.tick_floor(v_now, s.last_tick_at) end,
                 look_at = case when s.edit is not null or k.goes_on then s.look_at
                                when s.paused_at is null then v_now end
             from said as d
@@ -173,7 +181,7 @@ begin
         edit = p_edit, edited_at = case when p_edit is not null then p_now end,
         revision = s.revision + 1, error = null,
         tick_at = case when v_goes_on then s.tick_at end,
-        after_at = case when v_goes_on then s.after_at else greatest(p_now, s.last_tick_at) end,
+        after_at = case when v_goes_on then s.after_at else semel.tick_floor(p_now, s.last_tick_at) end,
         look_at = case when v_goes_on then s.look_at when v_wanted then p_now end
     where s.project_id = p_project and s.schedule = p_schedule;
 end
@@ -246,7 +254,7 @@ declare
 begin
     perform semel.project_require(p_project);
     update semel.schedule as s set
-        paused_at = null, error = null, after_at = greatest(v_now, s.last_tick_at),
+        paused_at = null, error = null, after_at = semel.tick_floor(v_now, s.last_tick_at),
         look_at = case when s.edit is not null or s.withdrawn_at is null then v_now end
     where s.project_id = p_project and s.schedule = p_schedule and s.paused_at is not null;
     return query select p_schedule, case when found then 'won' when exists (

@@ -22,7 +22,9 @@ language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_old   semel.tool;
     v_call  uuid := semel.uuid_at(p_now);
-    v_agent text := case when p_tool ->> 'server' = 'agents' then p_tool ->> 'tool' else 'semel.tool' end;
+    -- A function has an agent of its own, so that only programs that have it claim its calls.
+    v_agent text := case p_tool ->> 'server' when 'agents' then p_tool ->> 'tool'
+                    when 'app' then 'semel.tool.' || (p_tool ->> 'tool') else 'semel.tool' end;
     v_due   timestamptz;
 begin
     if p_tool ->> 'server' = 'agents' and starts_with(v_agent, 'semel.') then
@@ -91,7 +93,7 @@ begin
         return;
     end if;
     v_tool.repeatable := p_round = 0 and (case when v_tool.round < 0 then p_repeatable else v_tool.repeatable end);
-    if p_round <> v_tool.round + 1 and not (p_round = v_tool.round and v_tool.repeatable) then
+    if p_round <> v_tool.round + 1 and not v_tool.repeatable then
         return query select 'sent', false, extract(epoch from v_due - v_now)::double precision;
         return;
     end if;
@@ -195,7 +197,6 @@ begin
     where t.project_id = p_project and t.run_id = p_wait.run_id and t.step_key = p_wait.step_key for update;
     select * into v_end from semel.run_history as h
     where h.project_id = p_project and h.run_id = p_wait.child_id
-      and not exists (select from semel.run as r where r.project_id = p_project and r.run_id = h.run_id)
     order by h.finished_at desc limit 1;
     if v_end.status = 'COMPLETED' and v_tool.server = 'agents' then
         v_answer := jsonb_build_object('result', coalesce(v_end.result, 'null'));

@@ -17,3 +17,8 @@ left join lateral (
         count(*) filter (where s.status = 'FAILED') as failed,
         count(*) filter (where s.status = 'CANCELLED') as cancelled
     from semel.run_history as s where s.project_id = b.project_id and s.batch = b.batch) as h on b.completed_at is null;
+
+-- Those that are not complete, without their figures.
+create or replace view semel.open_batches as
+select b.project_id, b.batch, b.agent, b.digest is null as filling, b.created_at
+from semel.batch as b where b.completed_at is null;
