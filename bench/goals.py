@@ -51,6 +51,7 @@ GOALS = (
     Goal("a mutation through once", 1.4, "naive"),
     Goal("idle, 10,000 ask", 1.1, "none", "growth", at_most=True, shown="statements"),
     Goal("idle, 10,000 ask", 1.1, "none", "reading", at_most=True, shown="buffers"),
+    Goal("drain beside a limited agent", 0.7, unit="ratio", shown="of its rate alone"),
     Goal("drain, snapshot held", 0.6, "drain, no snapshot"),
     Goal("drain, 1,000,000 finished", 0.9, "drain, no snapshot"),
     *(

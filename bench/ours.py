@@ -50,6 +50,11 @@ async def noop(run: Run) -> float | None:
     return None
 
 
+@app.agent("limited", concurrency=1)
+async def limited(_run: Run) -> None:
+    await asyncio.sleep(3600)  # longer than any drain
+
+
 async def setup() -> None:
     with connect(driver.DSN) as conn:
         migrate.migrate(conn)

@@ -31,6 +31,7 @@ from goals import HEAD, plain, verdicts
 from idle import idle
 from ingest import KINDS, ROUTE, ingest
 from ledger import VARIANTS, ledger
+from limited import beside_limited
 from page import Results, write
 from pickup import pickup
 from pinned import SWEEPS, beside_history, beside_snapshot, pinned, remember
@@ -49,12 +50,13 @@ PARTS = (
     "cost",
     "digest",
     "idle",
+    "limited",
 )
 ROUNDS = 5
 #: Enough for the fixed part of WAL to be little, as it is in a real day.
 COST_RUNS = 20_000
 #: What is printed of a measurement as it goes: the first of these that it has.
-TOLD = ("rate", "committed_p50_ms", "statements", "ms")
+TOLD = ("rate", "ratio", "committed_p50_ms", "statements", "ms")
 DATA = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 
@@ -79,6 +81,10 @@ class Bench:
             for who in turned([OURS, *self._peers], turn):
                 jobs = min(self._jobs, who.backlog)
                 self._add(what, who, drain, self._server, who, jobs=jobs, workers=workers)
+
+    def limited(self, _turn: int) -> None:
+        what = "drain beside a limited agent"
+        self._add(what, OURS, beside_limited, self._server, jobs=self._jobs)
 
     def calls(self, turn: int) -> None:
         python = [peer for peer in self._peers if peer.enqueues]

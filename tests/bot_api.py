@@ -111,6 +111,12 @@ class BotApi:
                 case _:
                     return refused(404, "Not Found")
 
+    def _ended_by(self, turn: int) -> str | None:
+        """What ends the question of *turn*, which waits."""
+        if self.webhook:
+            return "setWebhook"
+        return None if self._turn == turn else "other getUpdates"
+
     def _updates(
         self, told: dict[str, Any], sock: socket.socket
     ) -> tuple[int, Mapping[str, str], bytes]:
@@ -141,9 +147,8 @@ class BotApi:
         try:
             while not self._queue and (left := deadline - time.monotonic()) > 0:
                 self._change.wait(min(left, 0.02))
-                if self._turn != turn or self.webhook:
+                if (who := self._ended_by(turn)) is not None:
                     self.conflicts += 1
-                    who = "setWebhook" if self.webhook else "other getUpdates"
                     return refused(
                         409,
                         f"Conflict: terminated by {who} request; make sure that only one bot"

@@ -28,6 +28,8 @@ _TABLES = (
     "approval",
     "approval_token",
     "approval_vote",
+    "tool",
+    "tool_token",
 )
 
 

@@ -42,6 +42,8 @@ _TABLES = (
     "approval",
     "approval_token",
     "approval_vote",
+    "tool",
+    "tool_token",
     "worker",
     "agent",
     "project",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mutations_alerts import ALERTS
 from mutations_batches import BATCHES
+from mutations_flow import FLOW
 from mutations_operations import OPERATIONS
 from mutations_polls import POLLS
 from mutations_schedules import SCHEDULES
@@ -50,7 +51,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("run_claim", "no margin behind a mark", "coalesce(l.mark - interval '100 ms', '-infinity') as mark", "coalesce(l.mark, '-infinity') as mark"),
         ("run_claim", "another margin behind a mark", "coalesce(l.mark - interval '100 ms', '-infinity') as mark", "coalesce(l.mark - interval '200 ms', '-infinity') as mark"),
         ("run_claim", "marks unheeded", " and r.ready_at >= l.mark", ""),
-        ("run_claim", "the newest first", "order by r.ready_at, r.run_id\n            limit v_limit", "order by r.ready_at desc, r.run_id\n            limit v_limit"),
+        ("run_claim", "the newest first", "order by r.ready_at, r.run_id\n                limit v_limit", "order by r.ready_at desc, r.run_id\n                limit v_limit"),
         ("run_claim", "never the oldest first", "case when p_oldest then", "case when false then"),
         ("run_claim", "the fence stands still", "fence = r.fence + 1,", "fence = r.fence,"),
         ("run_claim", "a resume counts", "r.status = 'RESUMED' or ", ""),
@@ -73,8 +74,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("run_due_find", "of the first agent alone", "where t.agent is not null and p_agent is null", "where false"),
         ("run_due_find", "a moment late", "r.due_at <= p_now", "r.due_at < p_now"),
         ("run_due", "waits for locked runs", "for update skip locked", "for update"),
-        ("run_hint", "paused agents too", "a.paused_at is not null);\n        return;", "false);\n        return;"),
-        ("run_hint", "paused agents too, from the start", "a.paused_at is not null)\n        limit", "false)\n        limit"),
+        ("run_hint", "paused agents too", "            where a.paused_at is null\n", "            where true\n"),
+        ("run_hint", "paused agents too, from the start", "          and a.paused_at is null\n", ""),
         ("run_hint", "no margin behind a mark", "m.mark - interval '100 ms'", "m.mark"),
         ("run_hint", "due a moment late", "d.due_at <= v_now", "d.due_at < v_now"),
         ("run_hint", "other agents' runs", "s.agent = w.agent and ", ""),
@@ -82,7 +83,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("run_hint", "only runs of its version", "w.version in ('', s.version)", "w.version = s.version"),
         ("run_hint", "other versions' runs from a mark", "r.version = m.version and ", ""),
         ("run_claim", "nothing is pinned", "                version = p_version,\n", ""),
-        ("run_claim", "other versions' runs", "and r.agent = p_agent and r.version = l.version and r.lane = l.lane\n              and", "and r.agent = p_agent and r.lane = l.lane\n              and"),
+        ("run_claim", "other versions' runs", "and r.agent = p_agent and r.version = l.version and r.lane = l.lane\n                  and", "and r.agent = p_agent and r.lane = l.lane\n                  and"),
         ("run_claim", "its own look like any", "case when u.own then p_version else '' end as version", "'' as version"),
         ("run_claim", "any text is a version", "if p_version is distinct from '' then", "if false then"),
         ("worker_register", "its versions unsaid", "versions = excluded.versions, ", ""),
@@ -420,6 +421,7 @@ MUTATIONS: dict[str, Mutation] = {
         # -- operations ------------------------------------------------------------------
         *ALERTS,
         *BATCHES,
+        *FLOW,
         *OPERATIONS,
         *POLLS,
         *SCHEDULES,

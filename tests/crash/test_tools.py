@@ -20,7 +20,7 @@ def test_what_a_tool_answers_its_caller_is_given_while_one_slot_does_for_both(
     tools: ToolWorld, conn: Conn
 ) -> None:
     tools.settle()
-    tools.worker(worker_slots="1")
+    worker = tools.worker(worker_slots="1")
     pods = tools.call("list_pods", {"ns": "web"})
     sour = tools.call("sour")
     big = tools.call("big")
@@ -58,6 +58,13 @@ def test_what_a_tool_answers_its_caller_is_given_while_one_slot_does_for_both(
     assert "add [tools.nowhere] to semel.toml" in tools.ends(no_server)["result"]["said"]
     assert ["web-1", "web-2"] == tools.ends(thread)["result"]
     assert [["web-1", "web-2"], ["db-1", "db-2"], [42, 36]] == tools.ends(several)["result"]
+
+    assert "zapped" == tools.ends(tools.call("zap", server="local"))["result"]
+    [(_, _, piped)] = tools.executed()
+    assert alive(piped)
+    worker.terminate()
+    assert 0 == worker.wait(20)
+    assert not alive(piped)
 
 
 def test_a_call_whose_runner_is_killed_is_repeated_only_where_its_key_is_honoured(

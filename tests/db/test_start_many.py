@@ -19,7 +19,9 @@ def inputs(conn: Conn) -> list[Any]:
     """Of all runs there are, in the order in which they are claimed."""
     return [
         value
-        for [value] in conn.execute("select input from semel.runs order by ready_at, run_id").fetchall()
+        for [value] in conn.execute(
+            "select input from semel.runs order by ready_at, run_id"
+        ).fetchall()
     ]
 
 

@@ -77,14 +77,6 @@ def test_no_answer_has_a_member_method(dsn: str) -> None:
             assert answer.status_code // 100 != 3
 
 
-def test_a_database_that_is_away_is_told_with_the_time_to_come_back() -> None:
-    with open_web("host=/nowhere dbname=x connect_timeout=1") as client:
-        answer = client.post("/in/default/api", {}, AUTH)
-    assert (answer.status_code, verdict(answer)) == (503, "refused")
-    assert answer.headers["retry-after"] == "5"
-    assert answer.json()["code"] == "E-DB-001"
-
-
 @pytest.mark.parametrize("coding", ["gzip", "br", "GZIP", "identity, gzip"])
 def test_a_caller_who_packs_is_told_415(dsn: str, conn: Conn, coding: str) -> None:
     with open_web(dsn) as client:

@@ -398,7 +398,8 @@ def test_toml_on_a_page_is_a_configuration(tmp_path: Path) -> None:
             environ = dict.fromkeys(re.findall(r'"env:(\w+)"', block), "a") | keys
             (tmp_path / "semel.toml").write_text(block)
             settings = load(environ, tmp_path)
-            assert settings.sources or settings.notifiers or settings.ledger
+            told = (settings.sources, settings.notifiers, settings.ledger, settings.tools)
+            assert any(told)
 
 
 def test_every_place_where_a_process_may_be_killed_has_a_name_and_is_documented() -> None:

@@ -143,6 +143,6 @@ def test_the_doctor_names_a_worker_that_was_drained_and_forgotten(dsn: str, conn
 
     conn.execute("update semel.worker set draining_at = now() - interval '2 hours'")
 
-    [named] = [c for c in examine(Settings(dsn=dsn)) if "asked to drain" in c.detail]
-    assert "note" == named.status
-    assert "semel worker resume w" in named.remedy
+    [forgotten] = [c for c in examine(Settings(dsn=dsn)) if "asked to drain" in c.detail]
+    assert "note" == forgotten.status
+    assert "semel worker resume w" in forgotten.remedy

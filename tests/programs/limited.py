@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from agents import note
+from agents import note  # type: ignore[import-not-found]  # it stands beside this one
 
 from semel import App, Run
 

@@ -235,6 +235,9 @@ def test_a_run_that_waits_gets_another_priority_and_is_found_from_any_mark(conn:
     first, second = start_run(conn, priority=9), start_run(conn, priority=1)
     [held] = run(conn, claims.run_claim("p", "a", "w", limit=1, lease=LEASE))
     assert first == held.run_id
+    conn.execute(
+        "update semel.run set ready_at = now() - interval '1 hour' where run_id = %s", (second,)
+    )
 
     assert ("won", "PENDING") == run(conn, transitions.run_prioritise("p", second, priority=9))
     assert ("already", "PENDING") == run(

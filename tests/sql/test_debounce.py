@@ -4,6 +4,7 @@ import threading
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 import semel
@@ -91,7 +92,9 @@ def test_the_first_call_is_that_of_the_run_and_not_of_the_key(conn: Conn) -> Non
     claimed(conn)
     call(conn, 2, 20, longest=longest)
     assert 0 == due(conn, 29)
-    assert 1 == due(conn, 30)
+    call(conn, 3, 29, longest=longest)
+    assert 0 == due(conn, 34)
+    assert 1 == due(conn, 35)
 
 
 def test_large_and_small_inputs_replace_each_other(conn: Conn) -> None:
@@ -161,3 +164,20 @@ def test_start_debounces_on_the_callers_connection(conn: Conn) -> None:
     ):
         with pytest.raises(BadRequest, match=said):
             begin(3, **more)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "'k', '0 s'",
+        "'k', '-1 s'",
+        "'k', null",
+        "'', '1 s'",
+        "null, '1 s'",
+        "'k', '2 s', '1 s'",
+    ],
+)
+def test_sql_refuses_what_is_no_debounce(conn: Conn, told: Any) -> None:
+    with pytest.raises(psycopg.Error, match="a debounce without"):
+        conn.execute(f"select semel.run_debounce('p', 'a', '1', {told})")
+    assert 0 == one(conn, "select count(*) from semel.runs")

@@ -8,8 +8,19 @@ import psycopg
 import pytest
 
 from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run
-from semel.core import agents, claims, flow, recovery, runs, transitions, waits, workers
+from semel.core import (
+    agents,
+    claims,
+    flow,
+    inbox,
+    recovery,
+    runs,
+    transitions,
+    waits,
+    workers,
+)
 from semel.db.execute import run
+from semel.edges import start
 from semel.errors import BadRequest
 from semel.model import Claim
 
@@ -258,3 +269,39 @@ def test_a_key_that_is_none_is_refused(conn: Conn, key: str) -> None:
             conn.execute(
                 "select semel.run_start('p', 'a', 'null', p_concurrency_key => %s)", (key,)
             )
+
+
+def test_a_claim_takes_no_more_than_it_asks_for_however_far_it_looked(conn: Conn) -> None:
+    keyed(conn, "c1", "c1", "c1", *[None] * 10)
+
+    assert 3 == len(claim(conn, limit=3))
+
+
+@pytest.mark.parametrize("limited", ["agent", "project"])
+def test_the_hint_leaves_out_who_has_reached_a_limit(conn: Conn, limited: str) -> None:
+    if limited == "agent":
+        run(conn, agents.agent_set("p", "a", ["concurrency"], concurrency=1))
+    else:
+        conn.execute("select semel.project_limit('p', 1)")
+    started = keyed(conn, None, None)
+    first = row(conn, started[0])["ready_at"]
+    from_marks = claims.run_hint(["a"], marks={("p", "a", "", 5): first})
+    assert 1 == len(run(conn, claims.run_hint(["a"]))) == len(run(conn, from_marks))
+
+    [held] = claim(conn)
+
+    assert [] == run(conn, claims.run_hint(["a"])) == run(conn, from_marks)
+    complete(conn, held)
+    assert 1 == len(run(conn, claims.run_hint(["a"]))) == len(run(conn, from_marks))
+
+
+def test_a_start_over_http_says_its_key(conn: Conn) -> None:
+    body = b'{"agent": "a", "concurrency_key": "c1"}'
+    offers = [start.read("p", "api", body, key=key, headers={}) for key in ("k1", "k2", "k1")]
+
+    first, second_, again = run(conn, inbox.event_accept("p", offers))
+
+    assert first.run_id == again.run_id
+    assert "c1" == row(conn, second_.run_id)["concurrency_key"]
+    assert 1 == len(claim(conn))
+    assert [] == claim(conn)

@@ -52,7 +52,7 @@ def commit(
 
 
 def row(conn: Conn, column: str) -> Any:
-    return conn.execute(f"select {column} from semel.polls").fetchall()[0][0]  # type: ignore[arg-type]
+    return conn.execute(f"select {column} from semel.polls").fetchall()[0][0]
 
 
 # -- the lease ------------------------------------------------------------------------------
@@ -140,21 +140,22 @@ def test_a_refusal_of_the_server_keeps_everybody_away_for_as_long_as_it_said(
     fence = take(conn, mine).fence
     assert keep(conn, mine, fence, answered=True)
     for failures in (1, 2):
+        at = 40 * failures
         wait = timedelta(seconds=40)
-        leave = polls.poll_leave(mine, fence, "throttled", said="no", wait=wait, now=second(40))
+        leave = polls.poll_leave(mine, fence, "throttled", said="no", wait=wait, now=second(at))
         assert run(conn, leave)
+        assert row(conn, "since") == second(40)
         for who in (mine, yours):
-            waits = take(conn, who, 79)
+            waits = take(conn, who, at + 39)
             assert (waits.outcome, waits.remaining) == ("waits", timedelta(seconds=1))
             assert (waits.state, waits.said, waits.failures) == ("throttled", "no", failures)
-        taken = take(conn, mine, 80)
+        taken = take(conn, mine, at + 40)
         assert (taken.outcome, taken.failures) == ("taken", failures)
-        assert row(conn, "state") == "throttled"
-        assert row(conn, "since") == second(40)
+        assert (row(conn, "state"), row(conn, "since")) == ("throttled", second(40))
         fence = taken.fence
-    assert keep(conn, mine, fence, 81, answered=True)
+    assert keep(conn, mine, fence, 121, answered=True)
     state = (row(conn, "state"), row(conn, "said"), row(conn, "failures"), row(conn, "since"))
-    assert state == ("polling", "", 0, second(81))
+    assert state == ("polling", "", 0, second(121))
 
 
 def test_a_stop_is_no_failure(conn: Conn) -> None:

@@ -67,6 +67,10 @@ def event_accept(
     )
 
 
+#: Members of an event that are as its offer has them, where it has one.
+_AS_TOLD = ("verdict", "reason", "unique", "correlation", "concurrency_key", "content")
+
+
 def offered(offer: Offer) -> dict[str, Any]:
     """*offer* as event_accept reads one, without its body. What is as usual is left out."""
     event: dict[str, Any] = {
@@ -81,22 +85,13 @@ def offered(offer: Offer) -> dict[str, Any]:
         event["compare"] = True
     if offer.headers:
         event["headers"] = offer.headers
-    if offer.verdict is not None:
-        event["verdict"] = offer.verdict
-    if offer.reason is not None:
-        event["reason"] = offer.reason
+    for name in _AS_TOLD:
+        if (told := getattr(offer, name)) is not None:
+            event[name] = told
     if offer.delay is not None:
         event["delay"] = f"{offer.delay.total_seconds()} seconds"
     if offer.deadline is not None:
         event["deadline"] = f"{offer.deadline.total_seconds()} seconds"
-    if offer.unique is not None:
-        event["unique"] = offer.unique
-    if offer.correlation is not None:
-        event["correlation"] = offer.correlation
-    if offer.concurrency_key is not None:
-        event["concurrency_key"] = offer.concurrency_key
-    if offer.content is not None:
-        event["content"] = offer.content
     if offer.window is not None:
         event["window"] = f"{offer.window.total_seconds()} seconds"
     return event

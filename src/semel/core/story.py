@@ -2,7 +2,8 @@
 Story: one run with all that happened to it, as one record.
 
 Its members are those of the view `runs`, and below them attempts, events, deliveries, steps, waits,
-signals, approvals, tools, children and the compensation, each oldest first. Nothing here changes anything.
+signals, approvals, tools, children and the compensation, each oldest first. Nothing here changes
+anything.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ death is an outcome like any other.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -17,12 +18,28 @@ from typing import TYPE_CHECKING
 
 from semel.runtime.child import encode, outcome_of
 from semel.runtime.outcome import RESULT_BYTES_MAX, Crashed, Outcome
+from semel.runtime.tools import told_of
 
 if TYPE_CHECKING:
+    from semel.config import Settings
     from semel.model import Claim
 
 #: A result travels as JSON in JSON, where a character may take six.
 LINE_BYTES_MAX = 8 * RESULT_BYTES_MAX
+
+
+def desk_of(settings: Settings, dsn: str) -> bytes:
+    """What a child needs to journal, as one line."""
+    approvals = settings.approvals
+    told = {
+        "dsn": dsn,
+        "prepare": not settings.pooler,
+        "notifiers": list(settings.notifiers),
+        "notify": list(approvals.notify),
+        "ttl": approvals.ttl.total_seconds(),
+        "tools": told_of(settings.tools),
+    }
+    return json.dumps(told).encode() + b"\n"
 
 
 class Child:

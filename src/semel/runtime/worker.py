@@ -12,7 +12,6 @@ stop gives every run back before it goes.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import secrets
@@ -27,7 +26,7 @@ from semel.db.lender import Lender
 from semel.db.link import Link
 from semel.db.wake import woken
 from semel.runtime.attempt import Attempt, Shop
-from semel.runtime.children import Children
+from semel.runtime.children import Children, desk_of
 from semel.runtime.claimer import Claimer
 from semel.runtime.desk import Desk
 from semel.runtime.finisher import Finisher
@@ -35,6 +34,7 @@ from semel.runtime.heartbeat import Heartbeat
 from semel.runtime.held import Held, boottime
 from semel.runtime.orders import Orders
 from semel.runtime.recorder import Recorder
+from semel.runtime.rounds import Rounds
 from semel.runtime.tools import Toolbox, told_of
 from semel.runtime.watchdog import Watchdog
 
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 ALONE_MAX = 4
 #: As many as an operator may ask for.
 SLOTS_MAX = 10_000
-#: Runs claimed by one statement.
-CLAIM_MAX = 500
 #: After work, the next look comes this soon; each that finds nothing doubles it up to `poll`.
 POLL_SECONDS_MIN = 0.01
 #: While paused, a step that would begin looks again this often.
@@ -90,7 +88,7 @@ class Worker:
         self._watchdog = Watchdog(settings, dsn, home, self._held)
         self._orders = Orders(self.id, settings.worker.slots, self._ordered)
         self._lender = Lender(dsn, size=settings.worker.slots, prepare=self._prepare)
-        self._children = Children(target, self._told_desk())
+        self._children = Children(target, desk_of(settings, dsn))
         # One is made when no other is idle: slots bound them, and those may grow.
         self._threads = ThreadPoolExecutor(SLOTS_MAX, thread_name_prefix="semel-run")
         self._tasks: dict[asyncio.Task[None], Attempt] = {}
@@ -111,6 +109,10 @@ class Worker:
     def free(self) -> int:
         """Slots that no run occupies; negative where an operator has taken some away."""
         return self.slots - len(self._tasks)
+
+    def held_of(self, project: str) -> int:
+        """Slots that runs of *project* occupy."""
+        return sum(attempt.claim.project == project for attempt in self._tasks.values())
 
     def ask(self) -> None:
         """Stop, as a signal asks it: from the main thread, in the middle of anything."""
@@ -133,6 +135,7 @@ class Worker:
         self._claims = Link(self._dsn, name="semel-claim", prepare=self._prepare)
         versions = {agent.name: agent.version for agent in self._app.agents.values()}
         self._claimer = Claimer(self._claims, versions, self._settings.worker.lease)
+        self._rounds = Rounds(self._claimer, self)
         self._writes = Link(self._dsn, name="semel-finish", prepare=self._prepare)
         self._finisher = Finisher(self._writes)
         self._steps = Link(self._dsn, name="semel-step", prepare=self._prepare)
@@ -177,7 +180,7 @@ class Worker:
     # -- claiming ---------------------------------------------------------------------------
 
     @property
-    def _shut(self) -> bool:
+    def shut(self) -> bool:
         """Whether nothing is claimed now."""
         return self._stopping.is_set() or self._heart.paused or self._orders.draining
 
@@ -192,7 +195,7 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 await self._meet(self._settings.project)
-                claimed = await self._claim_round()
+                claimed = await self._rounds.go()
                 if not self._tasks:
                     await self._orders.answer(self._claims, self._met)
             except Exception as error:  # noqa: BLE001 - the loop outlives whatever the database says
@@ -205,7 +208,7 @@ class Worker:
             if claimed or self._woken:
                 pause = POLL_SECONDS_MIN
                 self._woken = False
-            if self.free <= 0 or self._shut:
+            if self.free <= 0 or self.shut:
                 await self._idle(1.0)
             elif not claimed:
                 # Work comes in bursts: look again soon, and then less and less often.
@@ -222,62 +225,18 @@ class Worker:
                 self._woken = True
                 self._freed.set()
 
-    async def _claim_round(self) -> int:
-        """Visit each pair that has work once; answers how many runs were claimed."""
-        if self.free <= 0 or self._shut:
-            return 0
-        guessed = await self._visit(self._claimer.guessed(), others=True)
-        if guessed:
-            return guessed
-        pairs = await self._claimer.waiting()
-        if len({pair.project for pair in pairs}) == 1:
-            project = pairs[0].project
-            if min(self.free, self._most) > self._room(project):
-                # It would take the last slot: perhaps somebody else has come since the last look.
-                pairs = await self._claimer.beside(project)
-        return await self._visit(pairs)
-
-    async def _visit(self, pairs: list[Pair], *, others: bool = False) -> int:
-        """Claim for each of *pairs*; *others*: nobody has looked whether another project waits."""
-        claimed = 0
-        waiting = {pair.project for pair in pairs}
-        for n, pair in enumerate(pairs):
-            # What is free is shared out evenly over the pairs that are still to be visited.
-            share = -(-self.free // (len(pairs) - n))
-            kept = others or len(waiting) > 1
-            if kept:
-                share = min(share, self._room(pair.project))
-            claimed += await self._claim(pair, min(share, self._most))
-            claimed += await self._claim_alone(pair, kept=kept)
-        return claimed
-
-    @property
-    def _most(self) -> int:
-        """Half of the slots at most, so that one half is claimed while the other is finished."""
-        return min(CLAIM_MAX, -(-self.slots // 2))
-
-    def _room(self, project: str) -> int:
-        """
-        How many slots *project* may still take while another project has runs that are ready.
-
-        The last slot is kept from whoever holds all others: with handlers that take long, the
-        others would else wait for as long.
-        """
-        held = sum(attempt.claim.project == project for attempt in self._tasks.values())
-        return self.slots - 1 - held if self.slots > 1 else self.free
-
-    async def _claim(self, pair: Pair, limit: int) -> int:
-        if limit <= 0 or self._shut:
+    async def claim(self, pair: Pair, limit: int) -> int:
+        """Claim up to *limit* runs of *pair*; answers how many."""
+        if limit <= 0 or self.shut:
             return 0
         await self._meet(pair.project)
         return await self._lease(pair, self.id, limit, alone=False)
 
-    async def _claim_alone(self, pair: Pair, *, kept: bool) -> int:
+    async def claim_alone(self, pair: Pair, limit: int) -> int:
+        """The same for those that want a process of their own."""
         claimed = 0
-        while pair.alone and self.free > 0 and self._alone < ALONE_MAX:
-            if kept and self._room(pair.project) <= 0:
-                break
-            if self._shut:
+        while pair.alone and claimed < limit and self.free > 0 and self._alone < ALONE_MAX:
+            if self.shut:
                 break
             # An identity of its own: when it dies, nobody else's lease is in doubt.
             worker = f"{self.id}~{secrets.token_hex(3)}"
@@ -286,12 +245,9 @@ class Worker:
 
     async def _lease(self, pair: Pair, worker: str, limit: int, *, alone: bool) -> int:
         began = boottime()
+        most = self._app.agents[pair.agent].max_attempts
         claims = await self._claimer.claim(
-            pair,
-            worker,
-            limit=limit,
-            max_attempts=self._app.agents[pair.agent].max_attempts,
-            alone=alone,
+            pair, worker, limit=limit, max_attempts=most, alone=alone
         )
         if boottime() - began > self._settings.worker.pause.total_seconds():
             # We, or the database, slept over the answer: others may have counted us dead.
@@ -304,13 +260,8 @@ class Worker:
         return len(claims)
 
     def _begin(self, claim: Claim, trusted_until: float, *, alone: bool) -> None:
-        attempt = Attempt(
-            claim,
-            self._app.agents[claim.agent],
-            self._shop,
-            trusted_until=trusted_until,
-            alone=alone,
-        )
+        agent = self._app.agents[claim.agent]
+        attempt = Attempt(claim, agent, self._shop, trusted_until=trusted_until, alone=alone)
         self._held.add(attempt)
         task = attempt.start()
         self._tasks[task] = attempt
@@ -345,19 +296,6 @@ class Worker:
         """Return when a step may begin: not while our heartbeat is not heard."""
         while self._heart.paused:  # noqa: ASYNC110 - its thread has no event of this loop
             await asyncio.sleep(PAUSED_SECONDS)
-
-    def _told_desk(self) -> bytes:
-        """What a child needs to journal, as one line."""
-        approvals = self._settings.approvals
-        told = {
-            "dsn": self._dsn,
-            "prepare": self._prepare,
-            "notifiers": list(self._settings.notifiers),
-            "notify": list(approvals.notify),
-            "ttl": approvals.ttl.total_seconds(),
-            "tools": told_of(self._settings.tools),
-        }
-        return json.dumps(told).encode() + b"\n"
 
     async def _meet(self, project: str) -> None:
         """Announce ourselves in a project the first time we see it."""

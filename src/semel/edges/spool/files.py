@@ -242,9 +242,11 @@ class Files:
         here = Segment(path, told, seals, segment.BEGIN)
         self._segments.append(here)
         entries = []
+        cut = len(data)  # the first of what nobody was told of
         for piece in segment.walk(data):
             if isinstance(piece, segment.Gap):
                 self._gap(path, data, piece, sure)
+                cut = min(cut, piece.offset) if piece.offset >= sure else cut
                 continue
             end = piece.offset + piece.size
             plain = _opened(seals, piece)
@@ -259,7 +261,7 @@ class Files:
                 path, len(data), b"", f"{sure - len(data)} acknowledged bytes are missing"
             )
         if path not in self._held:
-            self._settle(here, len(data))
+            self._settle(here, len(data), min(cut, here.end))
         if not entries:
             self._removed(here)
         return entries
@@ -272,13 +274,18 @@ class Files:
         else:
             self._damage(path, gap.offset, data[gap.offset : gap.end], "a checksum is wrong")
 
-    def _settle(self, here: Segment, size: int) -> None:
-        """Have on the disk what was found, and nothing behind it."""
+    def _settle(self, here: Segment, size: int, sure: int) -> None:
+        """
+        Have on the disk what was found, and nothing behind it.
+
+        What is acknowledged ends before a cut that a record stands behind, or the next start would
+        take the cut for damage.
+        """
         fd = os.open(here.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if size > here.end:
                 os.ftruncate(fd, here.end)
-            _write(fd, segment.acknowledged(here.end), segment.ACKNOWLEDGED_AT)
+            _write(fd, segment.acknowledged(sure), segment.ACKNOWLEDGED_AT)
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -11,6 +11,7 @@ Source: Model Context Protocol 2026-07-28, tools; mcp 2.3.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from semel.config import ToolServer
     from semel.edges.tools.server import Answer, Sending
 
+#: These say what they could not read of an answer, which is not for our log.
+_TALKATIVE = ("mcp.client", "mcp.shared")
 #: A server must answer to be met, and to list its tools, within this.
 MEET_SECONDS_MAX = 15.0
 #: A list this old is asked for again before a call. Over a pipe it always is: it costs nothing,
@@ -121,6 +124,9 @@ class Mcp:
         self._list_seconds_max = 0.0 if piped else LIST_SECONDS_MAX
         self._connection: _Connection | None = None
         self._all: set[asyncio.Task[None]] = set()
+        for name in _TALKATIVE:
+            logging.getLogger(name).propagate = False
+            logging.getLogger(name).addHandler(logging.NullHandler())
         self._turn = asyncio.Lock()
 
     async def look(self, tool: str) -> bool | None:

@@ -32,12 +32,7 @@ def moments(run: Record) -> Iterator[Moment]:
         yield _wait(wait)
     for approval in run["approvals"]:
         yield from _approval(approval)
-    for tool in run["tools"]:
-        yield from _tool(tool)
-    calls = {tool["call_id"] for tool in run["tools"] if tool["server"] != "agents"}
-    for child in run["children"]:
-        if child["run_id"] not in calls:  # the call's own lines say it
-            yield from _child(child)
+    yield from _others(run)
     for undo in run["undoes"] or ():
         yield _undo(undo)
 
@@ -160,6 +155,16 @@ def _approval(approval: Record) -> Iterator[Moment]:
         )
     if approval["decided_at"]:
         yield approval["decided_at"], f"{head}: {approval['state']}"
+
+
+def _others(run: Record) -> Iterator[Moment]:
+    """What other runs did for it."""
+    for tool in run["tools"]:
+        yield from _tool(tool)
+    calls = {tool["call_id"] for tool in run["tools"] if tool["server"] != "agents"}
+    for child in run["children"]:
+        if child["run_id"] not in calls:  # the call's own lines say it
+            yield from _child(child)
 
 
 def _tool(tool: Record) -> Iterator[Moment]:

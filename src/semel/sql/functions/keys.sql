@@ -113,15 +113,16 @@ begin
               and r.worker_id is not null)) as n
         from freed as f
     ), next as materialized (
-        select n.run_id from room as m cross join lateral (
-            select r.run_id from semel.run as r
+        select n.run_id, row_number() over (order by n.lane, n.ready_at, n.run_id) as turn
+        from room as m cross join lateral (
+            select r.run_id, r.lane, r.ready_at from semel.run as r
             where r.project_id = p_project and r.agent = m.agent and r.concurrency_key = m.key and r.lane >= 200
             order by r.lane, r.ready_at, r.run_id
             limit m.n
             for update skip locked) as n
     ), let as (
-        -- Ready as of now: claimers remember how far they have come in a lane, and begin there.
-        update semel.run as r set ready_at = p_now,
+        -- Ready as of now, in their order: claimers remember how far they have come in a lane.
+        update semel.run as r set ready_at = p_now + (n.turn - 1) * interval '1 microsecond',
             lane = r.lane - 200 + case when r.lane < 300 then 20 else 0 end
         from next as n
         where r.project_id = p_project and r.run_id = n.run_id

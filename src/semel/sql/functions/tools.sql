@@ -185,8 +185,10 @@ end
 $$;
 
 -- What the caller's step is told, once there is something: {result}, {error}, {rejected}, {refused},
--- {unknown}, {timed_out}. Internal to wait_look, which holds the caller's lock.
-create or replace function semel.tool_outcome(p_project text, p_wait semel.wait, p_now timestamptz) returns jsonb
+-- {unknown}, {timed_out}. Internal to wait_look, which holds the caller's lock and knows its wait.
+create or replace function semel.tool_outcome(
+    p_project text, p_run uuid, p_key text, p_call uuid, p_due timestamptz, p_now timestamptz
+) returns jsonb
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v_tool   semel.tool;
@@ -194,15 +196,15 @@ declare
     v_answer jsonb;
 begin
     select * into v_tool from semel.tool as t
-    where t.project_id = p_project and t.run_id = p_wait.run_id and t.step_key = p_wait.step_key for update;
+    where t.project_id = p_project and t.run_id = p_run and t.step_key = p_key for update;
     select * into v_end from semel.run_history as h
-    where h.project_id = p_project and h.run_id = p_wait.child_id
+    where h.project_id = p_project and h.run_id = p_call
     order by h.finished_at desc limit 1;
     if v_end.status = 'COMPLETED' and v_tool.server = 'agents' then
         v_answer := jsonb_build_object('result', coalesce(v_end.result, 'null'));
     elsif v_end.status = 'COMPLETED' and not v_end.result ? 'void' then
         v_answer := v_end.result;
-    elsif p_wait.due_at <= p_now then
+    elsif p_due <= p_now then
         v_answer := jsonb_build_object('timed_out', true, 'sent', v_tool.round >= 0 or v_tool.server = 'agents');
     elsif v_end.run_id is not null and (v_tool.server = 'agents' or v_end.failure_code = 'E-APPROVAL-002') then
         v_answer := jsonb_build_object('error', jsonb_build_object(
@@ -210,7 +212,7 @@ begin
     elsif v_end.run_id is not null then
         v_answer := jsonb_build_object(case when v_tool.round >= 0 then 'unknown' else 'refused' end,
             format('%s %s', coalesce(v_end.failure_code, v_end.status), coalesce(v_end.failure_reason, 'nobody waits for it')));
-    elsif semel.run_status(p_project, p_wait.child_id) is null then
+    elsif semel.run_status(p_project, p_call) is null then
         v_answer := jsonb_build_object('unknown', 'it ended so long ago that its history is no longer kept');
     else
         return null;
@@ -218,7 +220,7 @@ begin
     update semel.tool as t set answered_at = p_now, via = coalesce(t.via, case when v_end.status = 'COMPLETED' then 'call' end),
         state = case when v_answer ? 'result' then 'ANSWERED' when v_answer ? 'error' or v_answer ? 'rejected' then 'FAILED'
                      when v_answer ? 'refused' then 'REFUSED' when v_answer ? 'timed_out' then 'TIMED_OUT' else 'UNKNOWN' end
-    where t.project_id = p_project and t.run_id = p_wait.run_id and t.step_key = p_wait.step_key;
-    return v_answer || jsonb_build_object('call_id', p_wait.child_id);
+    where t.project_id = p_project and t.run_id = p_run and t.step_key = p_key;
+    return v_answer || jsonb_build_object('call_id', p_call);
 end
 $$;

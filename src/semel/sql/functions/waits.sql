@@ -143,7 +143,7 @@ begin
                                                    'reason', 'it ended so long ago that its history is no longer kept');
                 end if;
             when 'tool' then
-                v_answer := semel.tool_outcome(p_project, v_wait, p_now);
+                v_answer := semel.tool_outcome(p_project, v_wait.run_id, p_key, v_wait.child_id, v_wait.due_at, p_now);
             else
                 null;
         end case;
