@@ -66,7 +66,7 @@ EVENTS: dict[str, Event] = {
     "schedule.fired": Event(_INFO, ("project", "schedule", "tick", "outcome", "run")),
     "schedule.missed": Event(_WARNING, ("project", "schedule", "ticks")),
     "schedule.said": Event(_INFO, ("project", "schedule", "program", "outcome")),
-    "schedule.withdrawn": Event(_WARNING, ("project", "schedule", "program", "outcome")),
+    "schedule.withdrawn": Event(_WARNING, ("project", "schedule", "program")),
     "schema.mismatched": Event(_ERROR, ("reason",)),
     "server.started": Event(_INFO, ("host", "port", "sources")),
     "server.stopped": Event(_INFO, ()),

@@ -79,13 +79,18 @@ async def seed(
     await _require_agents(app, ask, project, within)
     changed: list[tuple[str, str]] = await ask(schedule_seed(project, program, app.schedules))
     for schedule, outcome in changed:
-        log.event(
-            "schedule.withdrawn" if outcome == "withdrawn" else "schedule.said",
-            project=project,
-            schedule=schedule,
-            program=program,
-            outcome=outcome,
-        )
+        if outcome == "withdrawn":
+            log.event(
+                "schedule.withdrawn", project=project, schedule=schedule, program=program
+            )
+        else:
+            log.event(
+                "schedule.said",
+                project=project,
+                schedule=schedule,
+                program=program,
+                outcome=outcome,
+            )
     return changed
 
 
