@@ -66,7 +66,9 @@ class Offer:
     correlation: str | None = None  # of one key, and a joining agent: told to its live run
     concurrency_key: str | None = None  # no more of its runs at once than the agent allows
     compare: bool = False  # the same id with other (agent, input), and no more, is a conflict
-    kind: str | None = None  # the event's type, as its channel tells it: routes ask, nothing keeps
+    kind: str | None = (
+        None  # the event's type, as its channel tells it: routes ask, nothing keeps
+    )
     content: str | None = None  # what was said, for an id nobody signed: said again, it is this
     window: timedelta | None = None  # so long after its last sighting; None: as long as an id
     body: bytes = b""
@@ -161,7 +163,9 @@ class Hint:
     lane: int | None  # None: due, and not yet ready
     ready_at: datetime  # of the first run there
     version: str = ""  # of the code that began them; '': of none
-    rate_wait: timedelta | None = None  # how long the agent's rate leaves no claim; None: it does
+    rate_wait: timedelta | None = (
+        None  # how long the agent's rate leaves no claim; None: it does
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

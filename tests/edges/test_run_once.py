@@ -106,7 +106,9 @@ def test_a_connection_that_died_in_its_pool_is_replaced(
                 "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
                 " where datname = current_database() and pid <> pg_backend_pid()"
             )
-            for _ in range(20):  # its end has come to the socket; these turns of the loop see it
+            for _ in range(
+                20
+            ):  # its end has come to the socket; these turns of the loop see it
                 await asyncio.sleep(0)
             answers.append(await semel.run_once(pool, pay, **TOLD))
         await engine.dispose()

@@ -302,6 +302,7 @@ def test_a_start_over_http_says_its_key(conn: Conn) -> None:
     first, second_, again = run(conn, inbox.event_accept("p", offers))
 
     assert first.run_id == again.run_id
+    assert second_.run_id is not None
     assert "c1" == row(conn, second_.run_id)["concurrency_key"]
     assert 1 == len(claim(conn))
     assert [] == claim(conn)

@@ -81,7 +81,9 @@ def test_spools_are_seen_until_they_are_silent_for_a_week(conn: Conn) -> None:
     run(conn, spools.spool_announce("p", old, "gone:/spool", ["s"]))
     conn.execute("update semel.spool set seen_at = seen_at - interval '7 days 1 second'")
     run(conn, spools.spool_announce("p", quiet, "quiet:/spool", ["u"]))
-    conn.execute("update semel.spool set seen_at = seen_at - interval '6 days' where source = 'u'")
+    conn.execute(
+        "update semel.spool set seen_at = seen_at - interval '6 days' where source = 'u'"
+    )
     run(conn, spools.spool_announce("p", one, "a:/spool", ["s", "t"]))
     run(conn, spools.spool_announce("p", one, "a:/spool", ["s", "t"]))
     assert run(conn, spools.rival_spools(timedelta(minutes=30))) == []

@@ -80,9 +80,7 @@ async def seed(
     changed: list[tuple[str, str]] = await ask(schedule_seed(project, program, app.schedules))
     for schedule, outcome in changed:
         if outcome == "withdrawn":
-            log.event(
-                "schedule.withdrawn", project=project, schedule=schedule, program=program
-            )
+            log.event("schedule.withdrawn", project=project, schedule=schedule, program=program)
         else:
             log.event(
                 "schedule.said",

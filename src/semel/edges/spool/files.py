@@ -297,7 +297,7 @@ class Files:
         self._told.add((path, offset))
         source = "+".join(self._folder.parts[-2:])
         kept = self._aside / f"{source}+{path.stem}+{offset}.damaged"
-        told = {"file": str(path), "offset": offset, "bytes": len(data), "reason": reason}
+        is_aside = False
         try:
             _make(self._aside)
             with suppress(FileExistsError), kept.open("xb") as file:
@@ -309,9 +309,16 @@ class Files:
         except OSError as error:
             self._held.add(path)
             reason = f"{reason}; it could not be set aside: {error.strerror or error}"
-            log.event("spool.damaged", **(told | {"reason": reason}), kept=None)
         else:
-            log.event("spool.damaged", **told, kept=str(kept))
+            is_aside = True
+        log.event(
+            "spool.damaged",
+            file=str(path),
+            offset=offset,
+            bytes=len(data),
+            reason=reason,
+            kept=str(kept) if is_aside else None,
+        )
 
 
 def _opened(seals: Sequence[Seal], found: segment.Frame) -> bytes | None:
