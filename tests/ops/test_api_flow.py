@@ -122,7 +122,9 @@ def test_an_operator_asks_something_of_a_worker(client: Web, conn: Conn) -> None
     assert ["won", "already", "won", "won", "won"] == outcomes
     for bad in ({}, {"drain": 1}, {"slots": 0}, {"drain": True, "slots": 1}, {"x": 1}):
         assert 400 == client.post(path, bad, headers).status_code
-    assert 404 == client.post("/v1/p/workers/x", {"drain": True}, headers).status_code
+    for stranger in ("x", "a%00b"):
+        gone = client.post(f"/v1/p/workers/{stranger}", {"drain": True}, headers)
+        assert (404, "E-WORKER-001") == (gone.status_code, gone.json()["code"])
     run(conn, workers.worker_stop("p", "w"))
     assert 409 == client.post(path, {"drain": True}, headers).status_code
 

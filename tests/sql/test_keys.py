@@ -11,11 +11,13 @@ from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run
 from semel.core import (
     agents,
     claims,
+    debounce,
     flow,
     inbox,
     recovery,
     runs,
     transitions,
+    upkeep,
     waits,
     workers,
 )
@@ -306,3 +308,55 @@ def test_a_start_over_http_says_its_key(conn: Conn) -> None:
     assert "c1" == row(conn, second_.run_id)["concurrency_key"]
     assert 1 == len(claim(conn))
     assert [] == claim(conn)
+
+
+def test_who_was_held_by_an_operator_when_its_key_was_freed_is_let_go_by_upkeep(
+    conn: Conn, other: Conn
+) -> None:
+    _, next_ = keyed(conn, "c1", "c1")
+    [held] = claim(conn)
+    with other.transaction():
+        run(other, transitions.run_prioritise("p", next_, priority=9, now=NOW))
+        complete(conn, held)
+    assert [] == claim(conn, at=2)
+
+    [need] = run(conn, upkeep.due_projects())
+    assert need.held, "nothing of the project is leased, but somebody waits"
+    assert 1 == run(conn, claims.key_look(need.project, now=second(2)))
+    assert [next_] == ids(claim(conn, at=2, lanes=range(20, 31)))
+
+
+def test_keys_that_have_no_room_keep_nobody_from_those_that_have(conn: Conn) -> None:
+    keyed(conn, "a", "a", "b", "b")
+    claim(conn)
+    conn.execute("delete from semel.run where concurrency_key = 'b' and worker_id is not null")
+
+    [[let_go]] = conn.execute("select semel.key_look('p', 1)").fetchall()
+
+    assert 1 == let_go
+
+
+def test_a_call_that_is_debounced_changes_the_key_of_a_run_that_waits(conn: Conn) -> None:
+    declared(conn, per="customer")
+    quiet = timedelta(seconds=1)
+
+    def call(customer: str, n: int, at: float) -> UUID:
+        value = {"customer": customer, "n": n}
+        told = debounce.run_debounce("p", "a", value, key="k", quiet=quiet, now=second(at))
+        return run(conn, told).run_id
+
+    start_run(conn, value={"customer": "c1"})
+    [held] = claim(conn)
+    waits_ = call("c1", 1, 0)
+    run(conn, claims.run_due("p", now=second(1)))
+    assert [] == claim(conn, at=1)
+    assert waits_ == call("c1", 2, 1)
+    assert row(conn, waits_)["key_full"], "its key is the same: it keeps its place"
+    [behind] = [start_run(conn, value={"customer": "c1"})]
+    assert [] == claim(conn, at=1)
+    complete(conn, held)
+
+    assert waits_ == call("c2", 3, 2)
+
+    assert {waits_, behind} == set(ids(claim(conn, at=3)))
+    assert ["c2", "c1"] == [row(conn, each)["concurrency_key"] for each in (waits_, behind)]

@@ -23,7 +23,7 @@ class Need:
     """What a project needs of upkeep."""
 
     project: str
-    held: bool  # leased runs to judge
+    held: bool  # leased runs to judge, or runs that wait for their key
     due: bool  # delayed runs or deadlines
     purge: bool  # things past their time
 

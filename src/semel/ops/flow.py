@@ -121,7 +121,7 @@ class Flow:
             if told["slots"] is not None and not _whole(told["slots"], 1, SLOTS_MAX):
                 raise BadRequest(f"slots is a whole number from 1 to {SLOTS_MAX}, or null")
             call = workers.worker_slots(project, worker_id, told["slots"])
-        outcome = await self._asker.ask(call)
+        outcome = await self._asker.ask(call) if worker_id.isprintable() else "unknown"
         if outcome == "unknown":
             raise NoSuchWorker("there is no such worker in this project")
         if outcome == "refused":

@@ -111,6 +111,7 @@ class Upkeep:
                 done["projects"] += 1
                 done["due"] += self._due(conn, need.project)
                 done["reaped"] += self._reap(conn, need.project)
+                run(conn, claims.key_look(need.project))
                 done["purged"] += self._purge(conn, need.project, now=now, whole=True)
         return dict(done)
 

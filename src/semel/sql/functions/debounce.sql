@@ -6,7 +6,7 @@
 --
 -- Fence: a run that nobody has held has fence 0; only such a one takes another input. A claim and a
 --   call wait for each other at the run's row, so a call's input is either executed or starts a run.
--- Locks: debounce by key, then run.
+-- Locks: debounce by key, then run; who may go in its place is skipped where another holds it.
 -- Clock: p_now, or the server's, read after the key's lock.
 
 -- Start a run of p_agent that becomes ready p_quiet from now, or put p_input into the run that the
@@ -26,6 +26,7 @@ declare
     v_large boolean := semel.input_is_large(v_input);
     v_ours  boolean;
     v_row   semel.debounce;
+    v_key   text;
 begin
     perform semel.project_require(p_project);
     if p_key is null or octet_length(p_key) not between 1 and 1024 or p_quiet is null or p_quiet <= '0' or p_max < p_quiet then
@@ -49,6 +50,9 @@ begin
     end loop;
     v_now := coalesce(p_now, clock_timestamp());
     if not v_ours then
+        select r.concurrency_key into v_key from semel.run as r
+        where r.project_id = p_project and r.run_id = v_row.run_id and r.status = 'PENDING' and r.fence = 0
+        for update;
         update semel.run as r set
             input = case when not v_large then v_input end,
             due_at = case when r.due_at is not null then least(v_now + p_quiet, v_row.latest_at) end
@@ -57,6 +61,14 @@ begin
             delete from semel.run_input as i where i.project_id = p_project and i.run_id = v_row.run_id;
             if v_large then
                 insert into semel.run_input (project_id, run_id, input) values (p_project, v_row.run_id, v_input);
+            end if;
+            if v_key <> coalesce(semel.key_of(v_input, (
+                select a.key_path from semel.agent as a where a.project_id = p_project and a.agent = p_agent)), '') then
+                -- A claim has looked at it under the last input's key: it is to be looked at anew.
+                update semel.run as r set concurrency_key = null, lane = semel.run_lane('PENDING', r.priority, false),
+                    ready_at = v_now
+                where r.project_id = p_project and r.run_id = v_row.run_id;
+                perform semel.key_freed(p_project, array[p_agent], array[v_key], v_now);
             end if;
             update semel.debounce as d set calls = d.calls + 1
             where d.project_id = p_project and d.agent = p_agent and d.debounce_key = p_key;

@@ -133,7 +133,8 @@ begin
 end
 $$;
 
--- Let go who waits for a key that has room: a limit was raised. Answers how many.
+-- Let go who waits for a key that has room: a limit was raised, or another transaction held who waits
+-- (an operator's, a call's that is debounced) when its key was freed. Answers how many; p_limit keys at most.
 create or replace function semel.key_look(
     p_project text, p_limit int default 1000, p_now timestamptz default null
 ) returns int
@@ -155,7 +156,12 @@ begin
             order by r.agent, r.concurrency_key limit 1) as n
     )
     select array_agg(w.agent), array_agg(w.concurrency_key) into v_agents, v_keys
-    from (select * from waiting limit p_limit) as w;
+    from (select k.* from waiting as k
+          where coalesce((select a.key_limit from semel.agent as a where a.project_id = p_project and a.agent = k.agent), 1) > (
+                select count(*) from semel.run as r
+                where r.project_id = p_project and r.agent = k.agent and r.concurrency_key = k.concurrency_key
+                  and r.worker_id is not null)
+          limit p_limit) as w;
     return case when v_agents is null then 0 else semel.key_freed(p_project, v_agents, v_keys, v_now) end;
 end
 $$;

@@ -4,8 +4,8 @@
 -- Clock: p_now, or the server's.
 
 -- What each project needs now: the second read across projects. A thousand idle projects are a
--- thousand index probes in ten minutes and nothing more. held: has leased runs to judge; due: delayed
--- runs or deadlines; purge: not purged for p_purge_every.
+-- thousand index probes in ten minutes and nothing more. held: has leased runs to judge, or some
+-- that wait for their key; due: delayed runs or deadlines; purge: not purged for p_purge_every.
 create or replace function semel.due_projects(
     p_purge_every interval default '10 minutes', p_limit int default 10000, p_now timestamptz default null
 ) returns table (project_id text, held boolean, due boolean, purge boolean)
@@ -21,6 +21,16 @@ begin
             select n.project_id from held as h cross join lateral (
                 select r.project_id from semel.run as r
                 where r.worker_id is not null and r.project_id > h.project_id order by r.project_id limit 1) as n
+        ), keyed as (
+            (select r.project_id from semel.run as r
+             where r.concurrency_key is not null and (r.worker_id is not null or r.lane >= 200)
+             order by r.project_id limit 1)
+            union all
+            select n.project_id from keyed as k cross join lateral (
+                select r.project_id from semel.run as r
+                where r.concurrency_key is not null and (r.worker_id is not null or r.lane >= 200)
+                  and r.project_id > k.project_id
+                order by r.project_id limit 1) as n
         ), due as (
             (select r.project_id, r.agent, r.due_at from semel.run as r where r.due_at is not null
              order by r.project_id, r.agent, r.due_at limit 1)
@@ -57,6 +67,7 @@ begin
                 where o.project_id > a.project_id order by o.project_id limit 1) as n
         ), need as (
             select h.project_id, true as held, false as due, false as purge from held as h
+            union all select k.project_id, true, false, false from keyed as k
             union all select d.project_id, false, true, false from due as d where d.due_at <= v_now
             union all select o.project_id, false, true, false from overdue as o where o.deadline_at <= v_now
             union all select b.project_id, false, true, false from semel.batch as b
