@@ -24,7 +24,7 @@ up: $(VENV)/.run  ## everything on this machine, with the example; Ctrl-C ends i
 	@$(BIN)/semel up examples/oncall.py
 
 test: $(VENV)/.all  ## the whole suite, on PostgreSQL servers of its own
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 soak: $(VENV)/.all  ## 17,000 new schedules of the models, a minute of bad input for each door
 	HYPOTHESIS_PROFILE=soak SEMEL_FUZZ_SECONDS=$${SEMEL_FUZZ_SECONDS:-60} $(BIN)/python -m pytest -n 2 --dist worksteal \

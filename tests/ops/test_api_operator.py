@@ -166,7 +166,8 @@ def test_a_start_over_v1_is_replayed_without_a_configured_source(
     headers = {**bearer(conn, "producer"), "Idempotency-Key": "k"}
     first = client.post(RUNS, {"agent": "a", "input": [1], "priority": 9}, headers).json()
 
-    _, [again] = replay(conn, settings(dsn), "default", uuid.UUID(first["event_id"]))
+    event = uuid.UUID(first["event_id"])
+    _, [again] = replay(conn, settings(dsn), "default", event, force=True)
 
     assert (again.agent, again.input, again.differs) == ("a", [1], False)
     assert count(conn, "runs", "priority = 9") == 2

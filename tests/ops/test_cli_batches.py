@@ -95,6 +95,8 @@ def test_a_filter_has_a_time_or_an_age(here: Semel, conn: Conn) -> None:
         (("retry", "--status", "RUNNING"), "can be moved so"),
         (("cancel", "--before", "yesterday"), "write a time with its zone"),
         (("cancel", "--before", "2026-11-30T12:00:00"), "write a time with its zone"),
+        (("cancel", "--before", "999999999d"), "a hundred years at most"),
+        (("cancel", "--before", "0001-01-01T00:00:00+14:00"), "a hundred years at most"),
         (("cancel", "01a22cd8-ca25-7d51-9c7c-6c90a3d029c6", "--agent", "a"), "write one"),
     ],
 )

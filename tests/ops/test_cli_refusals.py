@@ -192,7 +192,7 @@ def test_a_place_to_stop_at_that_is_none_is_refused(semel: Semel) -> None:
 def test_a_fault_of_ours_is_a_code_and_its_traceback_is_for_who_asks(
     semel: Semel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_settings: object) -> None:
+    def fail(_settings: object, **_told: object) -> None:
         raise RuntimeError("first line\nsecond")
 
     monkeypatch.setattr("semel.ops.cli.look.checks.examine", fail)

@@ -133,11 +133,11 @@ def test_a_replay_makes_no_second_live_run(
     event = uuid.UUID(first["event_id"])
 
     for _ in range(2):
-        _, [again] = replay(conn, settings(dsn), "default", event)
+        _, [again] = replay(conn, settings(dsn), "default", event, force=True)
         assert (again.started, again.accepted.verdict) == (False, "duplicate")
         assert str(again.accepted.run_id) == first["run_id"]
     finish(conn)
-    _, [again] = replay(conn, settings(dsn), "default", event)
+    _, [again] = replay(conn, settings(dsn), "default", event, force=True)
 
     assert again.started
     assert count(conn, "runs") == 2

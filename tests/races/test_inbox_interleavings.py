@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -42,7 +42,7 @@ def offers(*names: str) -> Call[Any]:
     return inbox.event_accept("p", named, now=EDGE)
 
 
-def alert(status: str, body: str, *names: str) -> Call[Any]:
+def alert(status: str, body: str, *names: str, now: datetime = EDGE) -> Call[Any]:
     alerts = [
         Alert(
             fingerprint=name,
@@ -54,7 +54,7 @@ def alert(status: str, body: str, *names: str) -> Call[Any]:
         for name in names
     ]
     return inbox.alert_accept(
-        "p", "am", "a", {}, alerts, body=body.encode(), headers={}, now=EDGE
+        "p", "am", "a", {}, alerts, body=body.encode(), headers={}, now=now
     )
 
 
@@ -101,16 +101,12 @@ def three_who_want_one_unique_key(conn: Conn) -> dict[str, Calls]:
 def two_alerts_and_a_purge(conn: Conn) -> dict[str, Calls]:
     """The group's members come in opposite orders; one of them was resolved a week ago."""
     for n, status in enumerate(("firing", "resolved")):
-        run(conn, _at_now(alert(status, str(n), "f")))
+        run(conn, alert(status, str(n), "f", now=NOW))
     return {
         "one": [call("accept", alert("firing", "x", "g", "h", "f"))],
         "two": [call("accept", alert("firing", "y", "h", "g", "f"))],
         "upkeep": [purge()],
     }
-
-
-def _at_now(made: Call[Any]) -> Call[Any]:
-    return Call(made.sql, (*made.args[:-1], NOW), made.read)
 
 
 _PAUSE = """

@@ -1,5 +1,6 @@
 """Concurrency keys: no more runs of one key are leased at once than their agent allows."""
 
+import threading
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -7,9 +8,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run
+from fix_world import DEAD, LEASE, NOW, Conn, one, row, second, start_run, until_blocked
 from semel.core import (
     agents,
+    bulk,
     claims,
     debounce,
     flow,
@@ -360,3 +362,23 @@ def test_a_call_that_is_debounced_changes_the_key_of_a_run_that_waits(conn: Conn
 
     assert {waits_, behind} == set(ids(claim(conn, at=3)))
     assert ["c2", "c1"] == [row(conn, each)["concurrency_key"] for each in (waits_, behind)]
+
+
+def test_a_page_of_cancels_holds_all_its_runs_before_it_lets_others_go(
+    conn: Conn, other: Conn, dsn: str
+) -> None:
+    _, next_ = keyed(conn, "c1", "c1")
+    [held] = claim(conn)
+    behind = start_run(conn, "b")
+    page = bulk.run_cancel_page("p", [held.run_id, behind])
+
+    with conn.transaction(), psycopg.connect(dsn, autocommit=True) as third:
+        conn.execute("select from semel.run where run_id = %s for update", (behind,))
+        cancelling = threading.Thread(target=lambda: run(other, page))
+        cancelling.start()
+        until_blocked(third, other.info.backend_pid)
+        # Another page may have come to it, and go on to what the first waits for.
+        third.execute("select from semel.run where run_id = %s for update nowait", (next_,))
+    cancelling.join()
+
+    assert [next_] == ids(claim(conn, at=1))

@@ -12,11 +12,14 @@ from uuid import uuid4
 
 import pytest
 
+import tooling
 from fix_world import DEAD, Conn, one
 from semel.core import (
     approvals,
+    batches,
     claims,
     consumers,
+    debounce,
     inbox,
     journals,
     operations,
@@ -24,6 +27,7 @@ from semel.core import (
     recovery,
     runs,
     steps,
+    tools,
     transitions,
     upkeep,
     waits,
@@ -50,6 +54,13 @@ STILL = {
     "journal_cursor": 2,
     "journal_pending": 0,
     "operation_sweep": 2,
+    # Of these nobody lives here: of a bot, an Alertmanager, a spool, a schedule, a rate one each.
+    "poll": 0,
+    "alert_poll": 0,
+    "spool": 0,
+    "spool_segment": 0,
+    "schedule": 0,
+    "agent_bucket": 0,
 }
 
 
@@ -80,7 +91,7 @@ def windows(pace: Pace) -> dict[str, tuple[int, timedelta]]:
         "run": (2, timedelta(0)),
         "run_input": (1, kept),
         "run_history": (10, kept),
-        "step": (4, kept),
+        "step": (6, kept),
         "signal": (1, kept),
         "approval": (1, kept),
         "approval_token": (1, kept),
@@ -94,6 +105,11 @@ def windows(pace: Pace) -> dict[str, tuple[int, timedelta]]:
         "operation_holder": (1, 8 * DAY),
         "judgement": (1, max(pace.kept, DAY) + DAY),
         "journal_entry": (1, kept),
+        "source_tally": (1, DAY + pace.memory),
+        "batch": (1, kept),
+        "debounce": (1, 2 * DAY),
+        "tool": (1, kept),
+        "tool_token": (1, kept),
     }
 
 
@@ -109,6 +125,7 @@ def test_every_table_stays_bounded(conn: Conn, pace: Pace) -> None:
             live_a_step(conn, project, n, now)
             live_durably(conn, project, n, now)
             live_in_the_ledger(conn, project, n, now)
+            live_in_batches(conn, project, n, now)
         dropped += keep_up(conn, pace, now)
         sizes.append(count(conn))
 
@@ -144,7 +161,10 @@ def keep_up(conn: Conn, pace: Pace, now: datetime) -> int:
         run(conn, transitions.run_overdue(need.project, now=now))
         run(conn, claims.run_due(need.project, now=now))
         run(conn, recovery.run_reap(need.project, dead_after=DEAD, trust=True, now=now))
+        run(conn, batches.batch_settle(need.project, now=now))
         if run(conn, upkeep.purge_take(need.project, now=now)):
+            run(conn, batches.batch_expire(need.project, pace.kept, now=now))
+            run(conn, debounce.debounce_expire(need.project, now=now))
             run(conn, upkeep.dedupe_expire(need.project, pace.memory, now=now))
             run(conn, upkeep.leftovers_drop(need.project, pace.memory, pace.kept, now=now))
             run(conn, upkeep.worker_expire(need.project, now=now))
@@ -290,6 +310,37 @@ def live_in_the_ledger(conn: Conn, project: str, n: int, now: datetime) -> None:
         now=now,
     )
     assert run(conn, judge)[0] == "won"
+
+
+def live_in_batches(conn: Conn, project: str, n: int, now: datetime) -> None:
+    """Two runs that were started together, one that others collapse into, one that calls a tool."""
+    run(conn, batches.batch_open(project, f"b{n}", "e", now=now))
+    run(conn, batches.batch_add(project, f"b{n}", "[1, 2]", now=now))
+    run(conn, batches.batch_close(project, f"b{n}", b"d"))
+    told: Any = {"key": f"d{n}", "quiet": timedelta(seconds=1), "now": now}
+    run(conn, debounce.run_debounce(project, "e", n, **told))
+    run(conn, runs.run_start(project, "e", n, now=now))
+    conn.execute(
+        "select semel.source_observe(%s, %s, %s, %s, %s)",
+        (project, ["s"], ["new"], [1], now),
+    )
+    *rest, caller = run(
+        conn, claims.run_claim(project, "e", "we", limit=50, lease=LEASE, now=now)
+    )
+    park = waits.run_park(project, "we", caller.run_id, caller.fence, [tooling.ask()], now=now)
+    run(conn, park)
+    [call] = run(
+        conn, claims.run_claim(project, tooling.TOOL, "we", limit=1, lease=LEASE, now=now)
+    )
+    mine: Any = (project, "we", call.run_id, call.fence)
+    link = Link.mint(project)
+    run(conn, tools.tool_send(*mine, turn=0, repeatable=False, link=link, now=now))
+    run(conn, runs.run_complete(project, "we", [(call.run_id, call.fence, "1")], now=now))
+    rest += run(conn, claims.run_claim(project, "e", "we", limit=1, lease=LEASE, now=now))
+    run(
+        conn,
+        runs.run_complete(project, "we", [(r.run_id, r.fence, "1") for r in rest], now=now),
+    )
 
 
 def identity(project: str, request_id: str) -> operations.Identity:

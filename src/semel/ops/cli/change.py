@@ -7,7 +7,7 @@ every run as it would be alone. Nothing is done to every run by accident: a filt
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, get_args
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from semel.config.settings import AGENT
 from semel.core import bulk, transitions
 from semel.core.agents import agent_wake
 from semel.core.call import Call
+from semel.core.runs import span
 from semel.core.text import dump
 from semel.db import execute
 from semel.errors import BadConfig, BadRequest
@@ -163,16 +164,18 @@ def _moment(told: str | None) -> tuple[datetime | None, timedelta | None]:
     """A time with its zone, or so long ago."""
     if told is None:
         return None, None
-    with suppress(BadConfig, OverflowError):
+    with suppress(BadConfig, BadRequest, OverflowError):
         ago: timedelta = values.read("--before", "timedelta", told)
+        span("before", ago)
         return None, ago
     at = None
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         at = datetime.fromisoformat(told)
-    if at is None or at.tzinfo is None:
+        at = at.astimezone(UTC) if at.tzinfo else None
+    if at is None:
         raise typer.BadParameter(
             f"--before {told[:40]!r}: write a time with its zone, such as 2026-11-30T12:00:00Z,"
-            " or how long ago, such as 2h"
+            " or how long ago, such as 2h; a hundred years at most"
         )
     return at, None
 

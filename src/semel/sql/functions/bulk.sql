@@ -18,6 +18,11 @@ declare
 begin
     perform semel.project_require(p_project);
     perform semel.run_lock(p_project, p_runs, true);
+    -- That leaves runs without parents to their own moves; but the first of them may let go, and so
+    -- lock, a run of its key that another page comes to.
+    perform from semel.run as r where r.project_id = p_project and r.run_id = any (p_runs)
+    order by r.run_id
+    for update;
     for v_run in select distinct u.id from unnest(p_runs) as u(id) order by u.id loop
         return query select c.run_id, c.outcome, c.status
             from semel.run_cancel(p_project, v_run, p_reason, p_dead_after, p_now) as c;
