@@ -1,16 +1,20 @@
 """Servers of tools: whatever they answer, it is told apart whether the tool may have acted."""
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fix_tools import SERVER
 from rude import Asked, McpManners, reply, rude
 from semel.config import ToolServer
+from semel.edges.tools import mcp
 from semel.edges.tools.functions import LATER, Functions
 from semel.edges.tools.http import Http
-from semel.edges.tools.mcp import over_http
+from semel.edges.tools.mcp import over_http, over_stdio
 from semel.edges.tools.server import Sending, Unanswered, Unsent
 from semel.runtime.tools import Tool
 
@@ -136,6 +140,42 @@ def test_an_mcp_server_that_goes_was_not_called_and_is_met_again_when_it_is_back
         for _ in range(2):
             with pytest.raises(Unsent):
                 await server.look("plain")
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(go(), 60))
+
+
+#: Hangs when it is first started, and serves from then on.
+HANGS_ONCE = """
+import os, pathlib, sys, time
+folder, server = sys.argv[1:]
+mark = pathlib.Path(folder, "started")
+if not mark.exists():
+    mark.touch()
+    time.sleep(1000)
+os.execv(sys.executable, [sys.executable, server, folder])
+"""
+
+
+def test_a_server_that_hangs_when_it_is_met_is_given_up_and_met_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "MEET_SECONDS_MAX", 5.0)
+    words = ("-c", HANGS_ONCE, str(tmp_path), SERVER)
+    settings = ToolServer(name="slow", command=sys.executable, args=words)
+
+    async def go() -> None:
+        server = over_stdio(settings, {})
+        with pytest.raises(Unsent, match="gave no sign"):
+            await server.look("charge")
+        for _ in range(4):
+            try:
+                assert await server.look("charge") is False
+                break
+            except Unsent as late:
+                assert "gave no sign" in str(late)
+        else:
+            pytest.fail("the first one is waited for still")
         await server.close()
 
     asyncio.run(asyncio.wait_for(go(), 60))

@@ -78,6 +78,8 @@ def test_a_bad_schedule_is_refused_by_its_name_where_it_is_said() -> None:
         app.schedule("t", cron="0 3 * * *", timezone="Nowhere", agent="a")
     with pytest.raises(BadSchedule, match="is no schedule"):
         app.schedule("a b", every="1m", agent="a")
+    with pytest.raises(BadSchedule, match="schedule t: agent is 5"):
+        app.schedule("t", every="1m", agent=5)  # type: ignore[arg-type]
     assert ["s"] == list(app.schedules)
 
 

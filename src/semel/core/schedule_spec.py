@@ -134,7 +134,7 @@ def _check_words(spec: Spec) -> None:
             raise BadSchedule(f"{name} is {value!r}: write it in quotes")
     if not isinstance(spec.jitter, timedelta):
         raise BadSchedule(f'jitter is {spec.jitter!r}: write how long, as in "30s"')
-    if not _AGENT.fullmatch(str(spec.agent)):
+    if not isinstance(spec.agent, str) or not _AGENT.fullmatch(spec.agent):
         raise BadSchedule(
             f"agent is {str(spec.agent)[:150]!r}: 1 to 128 of A-Z, a-z, 0-9, _, . and -"
         )

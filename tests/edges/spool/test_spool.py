@@ -31,9 +31,12 @@ ALERTS = Source(name="alerts", channel="alertmanager", agent="triage", spool=Tru
 
 
 def ids(dsn: str, source: str = "bot") -> list[str]:
+    """Of its events, as their runs were made."""
     with connect(dsn) as conn:
         rows = conn.execute(
-            "select provider_event_id from semel.events where source = %s order by event_id",
+            "select e.provider_event_id from semel.events as e"
+            " join semel.runs as r using (project_id, run_id)"
+            " where e.source = %s order by r.created_at",
             (source,),
         )
         return [name for [name] in rows]

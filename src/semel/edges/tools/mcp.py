@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -131,10 +131,13 @@ class Mcp:
 
     async def look(self, tool: str) -> bool | None:
         """See `Server.look`."""
+        met = self._met()
         try:
             async with asyncio.timeout(MEET_SECONDS_MAX):
                 listed = await self._listed(tool)
         except TimeoutError:
+            if met is not None:
+                met.spoil()  # it was there all this time, and said nothing
             raise Unsent(
                 f"{self._settings.name} gave no sign in {MEET_SECONDS_MAX:g} s"
             ) from None
@@ -252,7 +255,10 @@ class Mcp:
         """Open a client, keep it until it is to end or breaks, and close it."""
         ready = connection.ready
         try:
-            async with self._meet() as client:
+            async with AsyncExitStack() as stack:
+                # A server that hangs must not be waited for by every later call.
+                async with asyncio.timeout(MEET_SECONDS_MAX):
+                    client = await stack.enter_async_context(self._meet())
                 ready.set_result(client)
                 await connection.ended.wait()
         except BaseException as error:  # noqa: BLE001 - of any kind, from the tasks of the SDK
@@ -261,6 +267,11 @@ class Mcp:
                 ready.exception()  # that nobody waits for it any more is no fault
         finally:
             connection.stale = True
+
+    def _met(self) -> _Connection | None:
+        """The connection, if its server has answered on it and calls may use it."""
+        here = self._connection
+        return here if here is not None and here.usable and here.ready.done() else None
 
     def _spoil(self) -> None:
         if self._connection is not None:
@@ -370,6 +381,8 @@ def _cause(error: BaseException) -> str:
     """Why a server was not met: the first real reason in a group of them."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it gave no sign in {MEET_SECONDS_MAX:g} s"
     with suppress(Exception):
         if isinstance(error, MCPError | OSError):
             return said_of(error)
