@@ -15,7 +15,7 @@ from semel.edges.tools import mcp
 from semel.edges.tools.functions import LATER, Functions
 from semel.edges.tools.http import Http
 from semel.edges.tools.mcp import over_http, over_stdio
-from semel.edges.tools.server import Sending, Unanswered, Unsent
+from semel.edges.tools.server import ANSWER_BYTES_MAX, Sending, Unanswered, Unsent, kept
 from semel.runtime.tools import Tool
 
 
@@ -122,7 +122,7 @@ def test_an_mcp_server_that_refuses_has_not_acted_and_what_it_answers_is_told() 
             manners.call = lambda message: McpManners.result(
                 message, {"content": [{"type": "text", "text": "x" * (MIB + 1)}]}
             )
-            assert "at most 1048576 are kept" in said(await server.send(sending("plain")))
+            assert "at most 1048565 are kept" in said(await server.send(sending("plain")))
             await server.close()
 
     asyncio.run(asyncio.wait_for(go(), 60))
@@ -179,6 +179,12 @@ def test_a_server_that_hangs_when_it_is_met_is_given_up_and_met_anew(
         await server.close()
 
     asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_an_answer_is_kept_only_where_the_journal_can_keep_it_too() -> None:
+    around = len('{"result":""}')
+    assert "result" in kept("x" * (ANSWER_BYTES_MAX - around))
+    assert "error" in kept("x" * (ANSWER_BYTES_MAX - around + 1))
 
 
 def test_a_route_is_called_with_its_key_and_what_it_answers_is_told_apart() -> None:

@@ -128,13 +128,13 @@ def check_name(name: Any) -> str:
 
 def _check_words(spec: Spec) -> None:
     """Each member is of its kind: a program that nobody type-checks may say anything."""
-    for name, kind in (("every", timedelta), ("cron", str)):
+    for name, kind in (("every", timedelta), ("cron", str), ("agent", str)):
         value = getattr(spec, name)
         if value is not None and not isinstance(value, kind):
             raise BadSchedule(f"{name} is {value!r}: write it in quotes")
     if not isinstance(spec.jitter, timedelta):
         raise BadSchedule(f'jitter is {spec.jitter!r}: write how long, as in "30s"')
-    if not isinstance(spec.agent, str) or not _AGENT.fullmatch(spec.agent):
+    if not _AGENT.fullmatch(spec.agent):
         raise BadSchedule(
             f"agent is {str(spec.agent)[:150]!r}: 1 to 128 of A-Z, a-z, 0-9, _, . and -"
         )

@@ -27,6 +27,8 @@ Answer: TypeAlias = "dict[str, Any]"
 
 #: A longer answer is an error: its tool should keep it elsewhere and answer where.
 ANSWER_BYTES_MAX = 1024 * 1024
+#: The journal counts what stands around a result as well.
+KEPT_BYTES_MAX = ANSWER_BYTES_MAX - len('{"result":}')
 #: Of what a tool says of a failure this much is kept.
 SAID_CHARS_MAX = 2000
 #: The name under which MCP tools find the callback, and say that they will use it.
@@ -96,9 +98,9 @@ def kept(value: Any) -> Answer:
         size = len(dump(value).encode())
     except (TypeError, ValueError, RecursionError) as bad:
         return failed(f"it answered what is no JSON: {bad}")
-    if size > ANSWER_BYTES_MAX:
+    if size > KEPT_BYTES_MAX:
         return failed(
-            f"it answered {size} bytes; at most {ANSWER_BYTES_MAX} are kept. What it did stands"
+            f"it answered {size} bytes; at most {KEPT_BYTES_MAX} are kept. What it did stands"
         )
     return {"result": value}
 
