@@ -11,6 +11,7 @@ import pytest
 from fix_tools import SERVER
 from rude import Asked, McpManners, reply, rude
 from semel.config import ToolServer
+from semel.core.text import DEPTH_MAX
 from semel.edges.tools import mcp
 from semel.edges.tools.functions import LATER, Functions
 from semel.edges.tools.http import Http
@@ -185,6 +186,11 @@ def test_an_answer_is_kept_only_where_the_journal_can_keep_it_too() -> None:
     around = len('{"result":""}')
     assert "result" in kept("x" * (ANSWER_BYTES_MAX - around))
     assert "error" in kept("x" * (ANSWER_BYTES_MAX - around + 1))
+    deep: Any = 1
+    for _ in range(DEPTH_MAX):
+        deep = [deep]
+    assert "nested deeper" in said(kept(deep))
+    assert "result" in kept(deep[0])
 
 
 def test_a_route_is_called_with_its_key_and_what_it_answers_is_told_apart() -> None:
@@ -281,7 +287,15 @@ def test_a_function_is_called_by_name_and_what_it_makes_of_that_is_its_answer() 
     def large() -> str:
         return "x" * (MIB + 1)
 
-    fns: dict[str, Any] = {"add": add, "later": later, "nothing": nothing, "large": large}
+    class Odd:
+        async def __call__(self, n: int) -> int:
+            return n + 1
+
+    async def stops() -> None:
+        raise asyncio.CancelledError
+
+    odd: dict[str, Any] = {"odd": Odd(), "dict": dict, "stops": stops}
+    fns: dict[str, Any] = odd | {"add": add, "later": later, "nothing": nothing, "large": large}
     server = Functions(
         {name: Tool(name=name, fn=fn, idempotent=name == "add") for name, fn in fns.items()}
     )
@@ -294,5 +308,8 @@ def test_a_function_is_called_by_name_and_what_it_makes_of_that_is_its_answer() 
         assert "ask with callback=True" in said(await server.send(sending("later")))
         assert "no JSON" in said(await server.send(sending("nothing")))
         assert "1048579 bytes" in said(await server.send(sending("large")))
+        assert {"result": 3} == await server.send(sending("odd", arguments={"n": 2}))
+        assert {"result": {"n": 2}} == await server.send(sending("dict", arguments={"n": 2}))
+        assert "CancelledError" in said(await server.send(sending("stops")))
 
     asyncio.run(go())

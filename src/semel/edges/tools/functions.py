@@ -16,7 +16,7 @@ from semel.edges.tools.server import failed, kept
 from semel.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from semel.edges.tools.server import Answer, Sending
 
@@ -51,7 +51,7 @@ class Functions:
     async def send(self, sending: Sending) -> Answer:
         """See `Server.send`; it is always reached."""
         fn = self._functions[sending.tool].fn
-        parameters = inspect.signature(fn).parameters
+        parameters = _parameters(fn)
         more = {
             name: value
             for name, value in (
@@ -62,6 +62,11 @@ class Functions:
         }
         try:
             value = await _called(fn, {**sending.arguments, **more})
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return failed(f"{type(error).__name__}: {error}")  # its own: nobody stops this call
         except ToolError as error:
             return failed(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it raises is its answer
@@ -81,15 +86,25 @@ class Functions:
         """Nothing is held."""
 
 
+def _parameters(fn: Callable[..., Any]) -> Collection[str]:
+    """The names of them; of what is written in C nobody may know."""
+    try:
+        return inspect.signature(fn).parameters.keys()
+    except (TypeError, ValueError):
+        return ()
+
+
 async def _called(fn: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(fn):
         return await fn(**arguments)
     thread = asyncio.ensure_future(asyncio.to_thread(fn, **arguments))
     try:
-        return await asyncio.shield(thread)
+        value = await asyncio.shield(thread)
     except asyncio.CancelledError:
         # A thread cannot be interrupted: the call has not stopped before it has.
         while not thread.done():
             with suppress(asyncio.CancelledError, Exception):
                 await asyncio.shield(thread)
         raise
+    # A partial, or an object that is called, does not look like the `async def` that it is.
+    return await value if inspect.isawaitable(value) else value

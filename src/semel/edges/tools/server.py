@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from semel.core.text import dump
-from semel.errors import ToolDown
+from semel.core.text import dump, load
+from semel.errors import BadRequest, ToolDown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,9 +95,11 @@ class Server(Protocol):
 def kept(value: Any) -> Answer:
     """*value* as the answer of a tool, or the error that it cannot be kept."""
     try:
-        size = len(dump(value).encode())
-    except (TypeError, ValueError, RecursionError) as bad:
-        return failed(f"it answered what is no JSON: {bad}")
+        raw = dump(value).encode()
+        load(b'{"result":' + raw + b"}")
+    except (TypeError, ValueError, RecursionError, BadRequest) as bad:
+        return failed(f"it answered what is no JSON that can be kept: {bad}")
+    size = len(raw)
     if size > KEPT_BYTES_MAX:
         return failed(
             f"it answered {size} bytes; at most {KEPT_BYTES_MAX} are kept. What it did stands"
