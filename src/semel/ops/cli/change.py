@@ -170,8 +170,8 @@ def _moment(told: str | None) -> tuple[datetime | None, timedelta | None]:
         return None, ago
     at = None
     with suppress(ValueError, OverflowError):
-        at = datetime.fromisoformat(told)
-        at = at.astimezone(UTC) if at.tzinfo else None
+        moment = datetime.fromisoformat(told)
+        at = moment.astimezone(UTC) if moment.tzinfo else None
     if at is None:
         raise typer.BadParameter(
             f"--before {told[:40]!r}: write a time with its zone, such as 2026-11-30T12:00:00Z,"

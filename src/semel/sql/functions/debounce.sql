@@ -53,11 +53,11 @@ begin
         select r.concurrency_key into v_key from semel.run as r
         where r.project_id = p_project and r.run_id = v_row.run_id and r.status = 'PENDING' and r.fence = 0
         for update;
-        update semel.run as r set
-            input = case when not v_large then v_input end,
-            due_at = case when r.due_at is not null then least(v_now + p_quiet, v_row.latest_at) end
-        where r.project_id = p_project and r.run_id = v_row.run_id and r.status = 'PENDING' and r.fence = 0;
         if found then
+            update semel.run as r set
+                input = case when not v_large then v_input end,
+                due_at = case when r.due_at is not null then least(v_now + p_quiet, v_row.latest_at) end
+            where r.project_id = p_project and r.run_id = v_row.run_id;
             delete from semel.run_input as i where i.project_id = p_project and i.run_id = v_row.run_id;
             if v_large then
                 insert into semel.run_input (project_id, run_id, input) values (p_project, v_row.run_id, v_input);
