@@ -314,6 +314,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("notification_fold", "another's resolution", "case when a.starts_ns >= f.starts_ns - c_same_start then 'resolved' end", "'resolved'"),
         ("notification_fold", "an episode within the last one", "\n            and a.starts_ns <= greatest(f.starts_ns, f.ends_ns) as same", " as same"),
         ("notification_fold", "late firings are forgotten", "when f.late_at is not null then 'confirmed'", "when false then 'confirmed'"),
+        ("notification_fold", "what is brought again is late", " and (v_now >= f.changed_at or f.run_id is null)", ""),
         ("notification_fold", "confirmed without a firing", "when f.late_at is not null then 'confirmed'", "else 'confirmed'"),
         ("notification_fold", "an older end confirms", "case when a.ends_ns <= f.ends_ns then null", "case when a.ends_ns = f.ends_ns then null"),
         ("notification_fold", "copies are reminders", "u.open and not u.same_bytes", "u.open"),

@@ -307,3 +307,10 @@ def test_alerts_that_were_folded_are_judged_dry_and_run_only_by_force(
     _, [forced] = replay(conn, told, "default", event, force=True)
     assert (forced.accepted.verdict, forced.started) == ("new", True)
     assert count(conn, "runs") == 2
+
+
+def test_a_pattern_takes_no_longer_than_the_type_is_long() -> None:
+    """It would be ages, were each star tried at all places."""
+    long = source("standard", KEY, **routing(events=["*a*a*b"]))
+    assert choose(long, "a" * 1_000_000, {}).agent is None
+    assert choose(long, "a" * 1_000 + "b", {}).agent == "a"

@@ -108,6 +108,19 @@ def test_a_late_firing_that_is_resolved_with_another_end_was_an_episode_and_make
     assert runs(conn) == 2
 
 
+def test_a_firing_that_is_brought_again_from_before_the_end_is_no_other_episode(
+    conn: Conn,
+) -> None:
+    """As a replay does, or a spool that is drained after its neighbour."""
+    tell(conn, "firing", second(0))
+    tell(conn, "resolved", second(60))
+
+    again = tell(conn, "firing", second(0), body="replayed")
+    moved = tell(conn, "resolved", second(80), ends=END + SECOND_NS)
+
+    assert ("late", "duplicate", 1) == (again.verdict, moved.verdict, runs(conn))
+
+
 @pytest.mark.parametrize("run_on", ["firing", "firing+resolved"])
 @pytest.mark.parametrize("apart", [0, 2, -2], ids=lambda s: f"peers_{s}_s_apart")
 def test_a_peers_late_copies_of_an_episode_never_double_it(

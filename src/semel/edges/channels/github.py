@@ -11,11 +11,12 @@ Source: GitHub, "Validating webhook deliveries".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semel.core.text import load_object
 from semel.edges import form
-from semel.edges.channel import ignored, offer, prove, quarantined
+from semel.edges.channel import id_fault, ignored, offer, prove, quarantined
 from semel.edges.repository import matter
 from semel.edges.signature import digest, hex_given, hex_mac, same
 from semel.errors import BadRequest
@@ -45,7 +46,8 @@ def read(request: Request, source: Source) -> Reading:
     except BadRequest as bad:
         return quarantined(request, source, str(bad))
     if event == "ping":
-        return [ignored(request, source, "a ping: the hook was made, or somebody tried it")]
+        ping = ignored(request, source, "a ping: the hook was made, or somebody tried it")
+        return [ping if id_fault(delivery) else replace(ping, id=delivery)]
     content = digest((event or "").encode("latin-1"), text)
     return [
         offer(

@@ -13,6 +13,7 @@ Source: line/line-openapi, webhook.yml; Messaging API reference, "Receive messag
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semel.core.text import load_object
@@ -76,14 +77,18 @@ def _event(request: Request, source: Source, where: Json, event: Json) -> Offer:
         return ignored(request, source, "an event that the console made up to try the URL")
     if not isinstance(name, str):
         return unusable(request, source, "webhookEventId is missing or no text")
-    mode = event.get("mode", "active")
-    if mode == "standby":
-        return ignored(request, source, f"event {name} is for another module: mode standby")
-    if mode != "active":
-        return unusable(request, source, f"the mode of event {name} is not known")
     told: Json = {"destination": where, "event": event}
     kind = text_of(event.get("type"))
-    return offer(request, source, name, told, kind=kind, correlation=_talk(event))
+    one = offer(request, source, name, told, kind=kind, correlation=_talk(event))
+    mode = event.get("mode", "active")
+    if one.verdict is not None or mode == "active":
+        return one
+    # It keeps its id, so that it can be explained, and replayed apart from the others.
+    if mode == "standby":
+        other = ignored(request, source, f"event {name} is for another module: mode standby")
+    else:
+        other = unusable(request, source, f"the mode of event {name} is not known")
+    return replace(other, id=name)
 
 
 def _talk(event: dict[str, Json]) -> str | None:

@@ -278,7 +278,10 @@ begin
 
     -- The names are told twice, so that no plan reads the whole fold of a source.
     update semel.fold as f set
-        late_at = case when x.change = 'late' then v_now when x.change is null then f.late_at end,
+        -- What came before the end of an episode that had a run says nothing of another one after it: a
+        -- replay, or a spool, brings it late.
+        late_at = case when x.change = 'late' and (v_now >= f.changed_at or f.run_id is null) then v_now
+                       when x.change is null or x.change = 'late' then f.late_at end,
         seen_at = case when x.change is null then greatest(f.seen_at, v_now) else v_now end,
         seen_digest = v_digest[x.n],
         starts_ns = case
