@@ -55,7 +55,10 @@ def allow(admin: psycopg.Connection[Any], name: str, allowed: bool) -> None:
 
 def shut(admin: psycopg.Connection[Any], name: str, spared: int = 0) -> None:
     allow(admin, name, False)
-    admin.execute(
-        "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s and pid <> %s",
-        (name, spared),
-    )
+    alone = 0  # times that nobody was seen: who was on his way in is only seen when he is there
+    while alone < 5:
+        ended = admin.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s and pid <> %s",
+            (name, spared),
+        ).fetchall()
+        alone = 0 if ended else alone + 1
