@@ -161,7 +161,8 @@ class InboxModel:
                 alert.status, alert.starts_ns, alert.ends_ns, now, now, body
             )
         elif change == "late":
-            fold.late, fold.seen_at, fold.seen_body = True, now, body
+            fold.late |= now >= fold.changed_at or fold.run_id is None
+            fold.seen_at, fold.seen_body = now, body
         elif change:
             merged = min(fold.starts_ns, alert.starts_ns)
             fold.starts_ns = merged if change == "resolved" else alert.starts_ns

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from semel.runtime.held import Held
 
 TICK_SECONDS = 0.2
-#: How long giving back may take before the process ends without it.
-GIVE_BACK_SECONDS_MAX = 5.0
+#: How long giving back may take before the process ends without it: half the time after which who
+#: is silent loses its runs. A handler that holds the interpreter leaves little of it to us.
+GIVE_BACK_SECONDS_MAX = 15.0
 #: A drain that nobody began this long after it was asked for, and its own time, is overdue.
 DEAF_SECONDS = 3.0
 #: The exit status of a worker that a handler would not leave.
