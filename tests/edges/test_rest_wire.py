@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from fix_rest import everywhere, where_atomic, where_recorded
-from fix_world import Conn
+from fix_world import Conn, until
 from rest_servers import Client
 from rest_shop import LINKS, Shop, operations, rows
 
@@ -95,6 +95,7 @@ def test_what_runs_after_the_answer_runs_once_and_after_the_commit(
         assert client.post("/payments", **do("background")).status_code == 201
     client.post("/payments", key="another")
 
+    until(lambda: rows(ledger, "note"))  # nobody waits for what runs after his answer
     assert rows(ledger, "note") == 1  # it saw the payment, and no replay made another
     assert rows(ledger) == 2
 
