@@ -30,6 +30,13 @@ LINE = Source(name="line", channel="line", agent="a", spool=True)
 ALERTS = Source(name="alerts", channel="alertmanager", agent="triage", spool=True)
 
 
+#: Who else has a transaction here, or waits for a lock.
+UNDER_WAY = """
+select from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'
+"""
+
+
 def ids(dsn: str, source: str = "bot") -> list[str]:
     """Of its events, as their runs were made."""
     with connect(dsn) as conn:
@@ -151,7 +158,7 @@ def test_what_nobody_named_is_one_event_though_it_went_both_ways(
             conn.execute("lock table semel.dedupe in access exclusive mode")
             assert client.post("/in/default/api", {"n": 1}).status_code == 202
         drained(client, tmp_path / "spool")
-        client.run(asyncio.sleep(0.2))
+        until(lambda: not conn.execute(UNDER_WAY).fetchall())
         assert count(conn, "runs") == 1
 
 
